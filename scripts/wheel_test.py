@@ -1,14 +1,15 @@
-"""Builds the wheel and runs tests against it, on this interpreter and on 3.13 if installed, in parallel.
+"""Builds the wheel and runs tests against it, on every supported interpreter that is installed, two at a time.
 
 With --smoke, it runs only a worked example, on this interpreter.
 
 The tests run from a copy outside the source tree, so that nothing but the installed package can be imported. The
-unit tests run only on the other interpreter: `make test` runs them on this one.
+unit tests run only on the other interpreters: `make test` runs them on this one.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -31,7 +32,7 @@ def main() -> int:
         folder = Path(name)
         wheel = build(folder / "dist")
         copy_tests(folder / "elsewhere")
-        with ThreadPoolExecutor() as pool:
+        with ThreadPoolExecutor(max_workers=2) as pool:
             pythons = [sys.executable] if is_smoke else interpreters()
             for tested in [pool.submit(test, wheel, python, folder, is_smoke=is_smoke) for python in pythons]:
                 tested.result()
@@ -58,11 +59,19 @@ def copy_tests(elsewhere: Path) -> None:
 
 
 def interpreters() -> list[str]:
-    found = [sys.executable]
-    candidates = [shutil.which("python3.13"), *Path.home().glob(".pyenv/versions/3.13*/bin/python3.13")]
-    newer = next((str(one) for one in candidates if one and version_of(str(one)) == "3.13"), None)
-    if newer is not None and version_of(sys.executable) != "3.13":
-        found.append(newer)
+    """This one first, then the others that pyproject.toml names."""
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    supported = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', project)
+    others = [find_interpreter(version) for version in supported if version != version_of(sys.executable)]
+    return [sys.executable, *filter(None, others)]
+
+
+def find_interpreter(version: str) -> str | None:
+    name = f"python{version}"
+    candidates = [shutil.which(name), *Path.home().glob(f".pyenv/versions/{version}*/bin/{name}")]
+    found = next((str(one) for one in candidates if one and version_of(str(one)) == version), None)
+    if found is None:
+        print_line("build", f"{name} is not installed, and not tested")
     return found
 
 

@@ -84,7 +84,8 @@ def build_image(folder: Path, version: str) -> None:
 def describe(folder: Path, version: str, notes: str) -> None:
     print("metadata, SBOM, notes and checksums ...", flush=True)
     (wheel,) = folder.glob("*.whl")
-    artefacts.check_metadata(wheel, *folder.glob("*.tar.gz"))
+    (sdist,) = folder.glob("*.tar.gz")
+    artefacts.check_packages(wheel, sdist)
     artefacts.write_sbom(folder / f"svcnode-{version}.cdx.json", version, wheel)
     (folder / "NOTES.md").write_text(notes, encoding="utf-8")
     artefacts.write_sums(folder)

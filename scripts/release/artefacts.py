@@ -35,9 +35,10 @@ def write_sbom(file: Path, version: str, wheel: Path) -> None:
         run(tools() / "cyclonedx-py", "environment", *options, python)
 
 
-def check_metadata(*files: Path) -> None:
-    """What a package index would refuse."""
-    run(tools() / "twine", "check", "--strict", *files)
+def check_packages(wheel: Path, sdist: Path) -> None:
+    """What a package index would refuse, and files in the wheel that do not belong there."""
+    run(tools() / "twine", "check", "--strict", wheel, sdist)
+    run(tools() / "check-wheel-contents", wheel)
 
 
 def write_sums(folder: Path) -> None:

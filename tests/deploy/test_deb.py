@@ -52,7 +52,7 @@ SYSTEMCTL = """#!/bin/sh
 valid() { svcnode check-config /etc/svcnode/svcnode.toml > /dev/null 2>&1; }
 case " $* " in
 *" restart "*svcnode.service*) echo "$*" >> /run/systemctl.log && valid ;;
-*" start "* | *" stop "* | *" restart "*) echo "$*" >> /run/systemctl.log ;;
+*" start "* | *" stop "* | *" restart "* | *" try-restart "*) echo "$*" >> /run/systemctl.log ;;
 *" is-active "*) if valid; then echo active; else echo activating; exit 3; fi ;;
 *" daemon-reload "*) ;;
 *) SYSTEMD_OFFLINE=1 exec /usr/bin/systemctl.real "$@" ;;
@@ -141,18 +141,23 @@ def installed(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 @contextmanager
-def unit_runs(machine: Machine) -> Iterator[int]:
+def unit_runs(machine: Machine, instance: str = "") -> Iterator[int]:
     """Run the command of the unit as its user, with the folders that systemd makes; yields the port."""
-    unit = parse_unit(machine.path("/lib/systemd/system/svcnode.service").read_text())
+    file = machine.path(f"/lib/systemd/system/svcnode{'@' if instance else ''}.service")
+    unit = parse_unit(file.read_text().replace("%i", instance))
     (user,), (command,) = unit["User"], unit["ExecStart"]
-    assert (unit["StateDirectory"], unit["RuntimeDirectory"]) == (["svcnode"], ["svcnode"])
-    for folder in ("/var/lib/svcnode", "/run/svcnode"):
+    (state,), (runtime,) = unit["StateDirectory"], unit["RuntimeDirectory"]
+    folders = {"STATE_DIRECTORY": f"/var/lib/{state}", "RUNTIME_DIRECTORY": f"/run/{runtime}"}
+    for folder in folders.values():
         machine.run("install", "-d", "-o", user, "-g", user, "-m", "700", folder)
     port = free_port()
     log = machine.root.parent / "log"
     with log.open("w") as stderr:
         process = subprocess.Popen(
-            machine.command(*command.split(), user=user, environ=unit_environ(port)), stderr=stderr
+            machine.command(
+                *command.split(), user=user, environ={**folders, "SVCNODE_SERVER_LISTEN": f"127.0.0.1:{port}"}
+            ),
+            stderr=stderr,
         )
     try:
         wait_until(lambda: get(port, "/livez") is not None, "the node answers")
@@ -162,11 +167,6 @@ def unit_runs(machine: Machine) -> Iterator[int]:
     finally:
         process.kill()
         process.wait()
-
-
-def unit_environ(port: int) -> dict[str, str]:
-    folders = {"STATE_DIRECTORY": "/var/lib/svcnode", "RUNTIME_DIRECTORY": "/run/svcnode"}
-    return {**folders, "SVCNODE_SERVER_LISTEN": f"127.0.0.1:{port}"}
 
 
 def get(port: int, path: str) -> tuple[int, Any] | None:
@@ -190,6 +190,11 @@ def transitions(port: int) -> list[Any]:
     assert answered is not None
     assert answered[0] == 200
     return list(answered[1]["transitions"].get("disk", []))
+
+
+def notes(machine: Machine, config_file: str) -> list[str]:
+    items = json.loads(machine.run("svcnode", "history", "--config", config_file, "--json"))["items"]
+    return [item["reason"] for item in items if item["kind"] == "note"]
 
 
 # ---- installed
@@ -219,20 +224,38 @@ def test_manual_completion_and_units_are_where_debian_expects_them(installed: Ma
     assert installed.run("bash", "-c", script) == "watch\n"
     for file in ("zsh/vendor-completions/_svcnode", "fish/vendor_completions.d/svcnode.fish"):
         assert installed.path(f"/usr/share/{file}").exists()
-    units = [f"/lib/systemd/system/{name}" for name in ("svcnode.service", "svcnode.socket")]
+    units = [f"/lib/systemd/system/{name}" for name in ("svcnode.service", "svcnode@.service", "svcnode.socket")]
     installed.run("systemd-analyze", "verify", *units)
     assert systemctl_calls(installed) == [], "no service may be started here"
     assert is_enabled(installed, "svcnode.service")
     assert not is_enabled(installed, "svcnode.socket")
-    schema = installed.path(CONFIG_FILE).read_text().splitlines()[0].removeprefix("#:schema file://")
+    config = installed.path(CONFIG_FILE)
+    group = installed.run("stat", "--format=%U:%G", CONFIG_FILE).strip()
+    assert (group, config.stat().st_mode & 0o777) == ("root:svcnode", 0o640), "it may get secrets"
+    schema = config.read_text().splitlines()[0].removeprefix("#:schema file://")
     assert json.loads(installed.run("cat", schema, user="nobody"))["title"]
 
 
 def test_lintian_accepts_the_package(package: Path) -> None:
     lintian = program("lintian", "lintian")
-    command = [lintian, "--allow-root", "--fail-on=error,warning", str(package)]
+    command = [lintian, "--allow-root", "--display-info", "--fail-on=error,warning", str(package)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert done.returncode == 0, done.stdout
+    for tag in ("extra-license-file", "systemd-service-file-missing-documentation-key"):
+        assert tag not in done.stdout
+
+
+def test_the_copyright_file_has_the_licenses_of_all_packages(installed: Machine) -> None:
+    text = installed.path("/usr/share/doc/svcnode/copyright").read_text()
+    pins = (ROOT / "requirements/runtime.txt").read_text()
+    named = {re.sub("[-_.]+", "-", name).lower() for name in re.findall(r"(?m)^([\w.-]+) \S+\nLicense: \S", text)}
+    packages = {
+        path.name.partition("-")[0].lower().replace("_", "-")
+        for path in installed.path("/usr/lib/svcnode/lib").glob("python3*/site-packages/*.dist-info")
+    }
+    assert named == packages - {"svcnode"}
+    assert named <= set(re.findall(r"(?m)^([a-z0-9-]+)(?:\[.*\])?==", pins))
+    assert "Permission is hereby granted" in text
 
 
 # ---- its life
@@ -255,22 +278,31 @@ def test_configuration_and_history_outlive_an_upgrade_and_a_removal_but_not_a_pu
     machine.path("/etc/svcnode/credentials/ledger").write_text("secret")
     machine.path("/etc/systemd/system/svcnode.service.d").mkdir()  # systemctl edit
     machine.path("/etc/systemd/system/svcnode.service.d/override.conf").write_text("[Service]\n")
-    machine.run("systemctl", "enable", "svcnode.socket")
-    with unit_runs(machine) as port:
+    machine.run("systemctl", "enable", "svcnode.socket", "svcnode@validator-8.service")
+    other_file = "/etc/svcnode/validator-8.toml"
+    machine.path(other_file).write_text(CONFIG.replace("validator-7", "validator-8"))
+    with unit_runs(machine) as port, unit_runs(machine, "validator-8") as other:
         wait_for_health(port)
-        wait_until(lambda: transitions(port) != [], "the history is written")
+        wait_for_health(other)
+        wait_until(lambda: transitions(port) != [] != transitions(other), "the history is written")
         recorded = transitions(port)
+        machine.run("svcnode", "note", "--config", other_file, "new disk")  # as root, by the socket of this node
+        wait_until(lambda: notes(machine, other_file) == ["new disk (by root)"], "the note is written")
+    assert notes(machine, other_file) == ["new disk (by root)"], "also while it is stopped"
+    assert notes(machine, CONFIG_FILE) == []
 
     install(machine, newer)
     assert machine.run("dpkg-query", "--show", "--showformat=${Version}", "svcnode") == f"{__version__}+1"
     assert machine.path(CONFIG_FILE).read_text() == CONFIG
-    assert systemctl_calls(machine) == ["restart svcnode.service", "start svcnode.socket"], "the socket stays open"
+    calls = ["restart svcnode.service", "start svcnode.socket", "try-restart svcnode@*.service"]
+    assert systemctl_calls(machine) == calls, "the socket stays open"
     with unit_runs(machine) as port:
         wait_for_health(port)
         assert all(each in transitions(port) for each in recorded)
 
     machine.run("apt-get", "remove", "--yes", "svcnode")
-    assert systemctl_calls(machine) == ["stop svcnode.socket", "stop svcnode.service"], "not started by the socket"
+    calls = ["stop svcnode@*.service", "stop svcnode.socket", "stop svcnode.service"]
+    assert systemctl_calls(machine) == calls, "not started by the socket"
     assert machine.path(CONFIG_FILE).read_text() == CONFIG
     assert machine.path(HISTORY).exists()
     assert not machine.path("/usr/lib/svcnode").exists()

@@ -62,6 +62,19 @@ def test_everything_that_is_downloaded_has_a_hash() -> None:
         assert all("--hash=sha256:" in pin for pin in pins if not pin.startswith("#"))
 
 
+def lint(file: Path) -> subprocess.CompletedProcess[str]:
+    program = python_environment(ROOT / "requirements" / "hadolint.txt") / "bin" / "hadolint"
+    return subprocess.run([str(program), str(file)], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+
+
+def test_hadolint_accepts_the_containerfile(tmp_path: Path) -> None:
+    accepted = lint(FOLDER / "Containerfile")
+    assert (accepted.returncode, accepted.stdout) == (0, "")
+    wrong = tmp_path / "Containerfile"
+    wrong.write_text((FOLDER / "Containerfile").read_text() + "RUN cd /tmp\n")
+    assert lint(wrong).returncode == 1
+
+
 def test_everything_that_is_copied_exists_and_is_not_ignored() -> None:
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
     included = [line.removeprefix("!") for line in ignored if line.startswith("!")]

@@ -35,7 +35,9 @@ from tests.support.certificates import make_certificate
 from tests.support.ports import free_port
 from tests.support.processes import Agent, run_command
 from tests.support.servers import provision
+from tests.support.servers.chains import respond_as
 from tests.support.servers.http_request import http_request
+from tests.support.unit_sandbox import parse_unit
 
 if TYPE_CHECKING:
     import subprocess
@@ -289,7 +291,7 @@ def test_every_command_is_valid(page: Path) -> None:
         if match := re.match(r"(?:[A-Z_]+=\S+ )*(?:\S+/)?svcnode (.*)", line):
             words = shlex.split(match[1], comments=True)
             arguments = build_parser().parse_args(words)  # raises SystemExit if it is invalid
-            if words[0] == "probe":
+            if words[0] == "probe" and arguments.url:
                 scheme = arguments.url.partition(":")[0]
                 assert {option.partition("=")[0] for option in arguments.option} <= options_of(scheme), line
     for text in re.findall(r"`svcnode ([a-z-]+\s[^`]*)`", prose(page)):  # may be incomplete
@@ -527,6 +529,17 @@ def operated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatedNode]
         node.agent.__exit__()
 
 
+def notices_a_standstill(node: OperatedNode, command: str) -> bool:
+    """The check of the answer's configuration fails if the newest block is old, and only then."""
+    page = (ROOT / "docs" / "questions.md").read_text().partition("### My chain client")[2]
+    file, ended = node.folder / "chain.toml", []
+    for age_s in (0, 600):
+        with HttpBackend(respond_as("ethereum", age_s=age_s)) as client:
+            file.write_text(re.findall(r"```toml\n(.*?)```", page, re.DOTALL)[0].replace(":8545", f":{client.port}"))
+            ended.append(node.run(f"{command} --config {file}").returncode)
+    return ended == [0, 3]
+
+
 def rotates_the_token(node: OperatedNode, command: str) -> bool:
     before = (node.folder / "etc/svcnode/token").read_text()
     return node.run(command).returncode == 0 and node.details(before) is None and node.details() is not None
@@ -551,28 +564,37 @@ def restores(node: OperatedNode, command: str) -> bool:
 
 
 def runs_two_nodes(node: OperatedNode, command: str) -> bool:
-    """As svcnode@.service does: each with its own file and folder, at the same time."""
+    """As the unit does: each with its own file and folders, at the same time."""
     assert node.run(command).returncode == 0
     option, now, *units = node.systemctl.read_text().split()
     names = [re.sub(r"svcnode@(.*)\.service", r"\1", unit) for unit in units]
     with contextlib.ExitStack() as stack:
-        agents = []
-        for name in names:
-            file = node.folder / "etc" / "svcnode" / f"{name}.toml"
-            file.write_text(
-                f'[node]\nname = "{name}"\n[server]\nlisten = "127.0.0.1:0"\n[[services]]\nid = "a"\nstatus = "Up"\n'
-            )
-            environ = {"STATE_DIRECTORY": f"{node.folder}/var/lib/{name}"}
-            agents.append(stack.enter_context(Agent(node.folder, "--config", str(file), environ=environ)))
+        agents = [stack.enter_context(instance(node.folder, name)) for name in names]
         answered = [agent.request("/svc/node").json["node_name"] for agent in agents]
     return (option, now, answered) == ("enable", "--now", ["validator-7", "validator-8"])
+
+
+def instance(root: Path, name: str) -> Agent:
+    """The node of svcnode@NAME.service, below this root."""
+    unit = parse_unit((ROOT / "deploy" / "systemd" / "svcnode@.service").read_text().replace("%i", name))
+    (command,), (state,), (runtime,) = unit["ExecStart"], unit["StateDirectory"], unit["RuntimeDirectory"]
+    _, serve, option, file = command.split()
+    assert (serve, option, file) == ("serve", "--config", f"/etc/svcnode/{name}.toml")
+    Path(f"{root}{file}").write_text(
+        f'[node]\nname = "{name}"\n[server]\nlisten = "127.0.0.1:0"\n[[services]]\nid = "a"\nstatus = "Up"\n'
+    )
+    environ = {"STATE_DIRECTORY": f"{root}/var/lib/{state}", "RUNTIME_DIRECTORY": f"{root}/run/{runtime}"}
+    for folder in environ.values():
+        Path(folder).mkdir(parents=True)
+    return Agent(root, option, f"{root}{file}", environ=environ)
 
 
 # What is true after the command of a question was run.
 ANSWERS: dict[str, Callable[[OperatedNode, str], bool]] = {
     "Why does the node answer 206?": lambda node, command: node.run(command).returncode == 1,
     "Why is this service Down?": lambda node, command: node.run(command).returncode == 3,
-    "How do I work on a service without waking everybody?": lambda node, command: (
+    "My chain client stands still. Why is the node not 503?": notices_a_standstill,
+    "How do I put a service into maintenance, so that nobody is woken?": lambda node, command: (
         node.run(command).returncode == 0 and node.details()["ledger"]["maintenance"]["source"] == "control"
     ),
     "How do I plan maintenance for tonight?": lambda node, command: (
@@ -584,7 +606,7 @@ ANSWERS: dict[str, Callable[[OperatedNode, str], bool]] = {
     "How do I take this machine out of the load balancer?": lambda node, command: (
         node.run(command).returncode == 0 and node.agent.health() == 503 and node.details()[None]["draining"]
     ),
-    "What happened last night?": lambda node, command: "ledger" in node.run(command).stdout,
+    "What happened since 22:00 UTC last night?": lambda node, command: "ledger" in node.run(command).stdout,
     "How available were we this month?": lambda node, command: (
         "ledger" in [row["id"] for row in csv.DictReader(node.run(command).stdout.splitlines())]
     ),

@@ -90,12 +90,12 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
 def test_a_service_is_explained_with_its_fault_and_the_command_to_check_it(agent: Agent) -> None:
     code, text = explanation_of(agent, "--service", "stopped")
     assert code == 3
-    assert re.match(r"stopped is Down since \d\d:\d\d:\d\d UTC \(", text)
+    assert re.match(r"stopped has been Down since \d\d:\d\d:\d\d UTC \(", text)
     assert "\n  code    connection_refused: " in text
     assert re.search(r"svcnode probe --service stopped --config /\S+/svcnode.toml\n", text)
     code, text = explanation_of(agent, "--service", "good")
-    assert (code, text.startswith("good is Up since "), HOW_TO_FIX_IT in text) == (0, True, False)
-    assert explanation_of(agent, "--service", "a/b naïve")[1].startswith("a/b naïve is Up ")
+    assert (code, text.startswith("good has been Up since "), HOW_TO_FIX_IT in text) == (0, True, False)
+    assert explanation_of(agent, "--service", "a/b naïve")[1].startswith("a/b naïve has been Up ")
     error = error_of(explain(url_of(agent), "--service", "stoped"))
     assert f'"stoped" at {url_of(agent)}' in error
     assert '"stopped"?' in error
@@ -201,7 +201,7 @@ def test_a_terminal_shows_a_colour_and_wraps_long_lines(agent: Agent, tmp_path: 
     with Terminal(tmp_path, columns=60) as terminal:
         screen, code = terminal.run(f"svcnode explain {url_of(agent)} --service good")
         assert code == 0
-        assert screen.startswith("● good is Up since ")
+        assert screen.startswith("● good has been Up since ")
         assert "\x1b[32m● good" in terminal.styled.replace("\x1b[0m", "")
         assert all(len(line) <= 60 for line in screen.splitlines())
         assert re.search(r"^  \S.{40,}\n {4}\S", screen, re.MULTILINE)

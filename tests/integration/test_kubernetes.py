@@ -42,7 +42,8 @@ def pod(name: str) -> Any:
 
 
 def container(deployment: str, name: str) -> Any:
-    (found,) = (each for each in pod(deployment)["containers"] if each["name"] == name)
+    containers = pod(deployment)["containers"] + pod(deployment).get("initContainers", [])
+    (found,) = (each for each in containers if each["name"] == name)
     return found
 
 
@@ -90,8 +91,6 @@ def test_selectors_ports_mounts_and_tokens_of_the_manifests_agree() -> None:
     labels = specs["deployment"]["template"]["metadata"]["labels"]
     assert specs["service"]["selector"].items() <= labels.items()
     assert specs["networkpolicy"]["podSelector"]["matchLabels"].items() <= labels.items()
-    of_service = MANIFESTS["service"]["metadata"]["labels"]
-    assert specs["servicemonitor"]["selector"]["matchLabels"].items() <= of_service.items()
     for name in DEPLOYMENTS:
         assert specs[name]["selector"]["matchLabels"] == specs[name]["template"]["metadata"]["labels"]
     (port,) = container("deployment", "svcnode")["ports"]
@@ -106,15 +105,36 @@ def test_selectors_ports_mounts_and_tokens_of_the_manifests_agree() -> None:
         assert mounts.keys() == volumes.keys()
         assert not any("subPath" in mount for mount in mounts.values()), "it would never be updated"
         assert (mounts["config"]["mountPath"], mounts["secrets"]["mountPath"]) == (CONFIG_FOLDER, SECRETS_FOLDER)
-        assert container("sidecar", name) == container("deployment", name)
     assert volumes["config"]["configMap"]["name"] == MANIFESTS["configmap"]["metadata"]["name"]
     credentials = endpoint["authorization"]["credentials"]
     assert credentials["name"] == volumes["secrets"]["secret"]["secretName"]
     assert f'operator_token = {{ file = "{SECRETS_FOLDER}/{credentials["key"]}" }}' in config()
     (drain_s,) = re.findall(r'drain = "(\d+)s"', config())
     assert pod("deployment")["terminationGracePeriodSeconds"] > int(drain_s) + 30
+    assert pod("sidecar")["terminationGracePeriodSeconds"] > 30
     listed = {name.removesuffix(".yaml") for name in KUSTOMIZATION["resources"]}
     assert listed == set(MANIFESTS) - {"sidecar", "servicemonitor"}
+
+
+def test_a_pod_that_drains_gets_no_traffic_but_can_be_asked_for_its_health_and_is_scraped_once() -> None:
+    traffic, health = MANIFESTS["service"], MANIFESTS["health-service"]
+    assert "publishNotReadyAddresses" not in traffic["spec"]
+    assert (health["spec"]["publishNotReadyAddresses"], health["spec"]["clusterIP"]) == (True, "None")
+    assert all(health["spec"][key] == traffic["spec"][key] for key in ("selector", "ports"))
+    wanted = MANIFESTS["servicemonitor"]["spec"]["selector"]["matchLabels"].items()
+    assert [wanted <= service["metadata"]["labels"].items() for service in (traffic, health)] == [False, True]
+
+
+def test_the_sidecars_are_the_containers_of_the_deployment_around_the_program() -> None:
+    """They start before it and end after it, when no Service has the pod any more: then there is nothing to drain."""
+    assert [each["name"] for each in pod("sidecar")["initContainers"]] == ["svcnode", "reload"]
+    assert pod("sidecar")["initContainers"][0]["startupProbe"], "the program starts when the node answers"
+    for name in ("svcnode", "reload"):
+        sidecar, alone = dict(container("sidecar", name)), dict(container("deployment", name))
+        assert sidecar.pop("restartPolicy") == "Always"
+        assert sidecar.pop("env") == [*alone.pop("env"), {"name": "SVCNODE_SERVER_DRAIN", "value": "0s"}]
+        assert sidecar == alone
+    assert pod("sidecar")["volumes"] == pod("deployment")["volumes"]
 
 
 def test_the_containers_have_no_privileges() -> None:

@@ -254,10 +254,20 @@ def test_a_reload_that_replaces_a_failed_service_never_shows_200(agent: Agent) -
     assert 200 not in [entry["node_health"] for entry in agent.events("node_health")[before:]]
 
 
-def test_signals_that_mean_nothing_to_a_node_do_not_end_it(agent: Agent) -> None:
-    for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGUSR1):
-        agent.signal(number)
-    agent.reload()
+def test_sigusr1_logs_the_state_and_sigusr2_means_nothing(agent: Agent) -> None:
+    agent.reload(
+        FIXED + '[[services]]\nid = "ledger"\nstatus = "Down"\n[[services]]\nid = "chain"\nstatus = "Initializing"\n'
+    )
+    agent.signal(signal.SIGUSR2)
+    agent.signal(signal.SIGUSR1)
+    agent.wait_for_event("state", service="chain")
+    state = agent.events("state")
+    assert [(one.get("service"), one.get("status"), one.get("node_health")) for one in state] == [
+        (None, None, 206),
+        ("ledger", "Down", None),
+        ("chain", "Initializing", None),
+    ]
+    agent.reload(FIXED)
     assert last_event(agent) == "reloaded"
 
 

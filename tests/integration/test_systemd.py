@@ -240,6 +240,23 @@ def test_systemd_accepts_the_units_also_with_a_credential(tmp_path: Path) -> Non
     assert "\nStartLimitIntervalSec=0\n" in SERVICE.partition("[Service]")[0]
 
 
+def test_the_unit_of_several_nodes_is_the_same_with_a_file_and_folders_for_each(tmp_path: Path) -> None:
+    template = (UNITS / "svcnode@.service").read_text()
+    one = template.replace("svcnode/%i.toml", "svcnode/svcnode.toml").replace("svcnode@%i", "svcnode")
+    one = one.replace("node (%i)", "node").replace("credentials/%i/", "credentials/")
+
+    def settings(text: str) -> list[str]:
+        return [line for line in text.splitlines() if not line.startswith("# ")]
+
+    assert settings(one) == settings(SERVICE)
+    keys = unit_sandbox.parse_unit(template)
+    assert (keys["StateDirectory"], keys["RuntimeDirectory"]) == (["svcnode@%i"], ["svcnode@%i"])
+    file = tmp_path / "svcnode@validator-8.service"
+    file.write_text(template.replace(INSTALLED, COMMAND))
+    ended = analyze("verify", "--man=no", str(file))
+    assert [line for line in ended.stderr.splitlines() if "svcnode" in line] == []
+
+
 def exposure(folder: Path, text: str = SERVICE) -> float:
     printed = analyze("security", "--offline=true", unit_file(folder, text)).stdout
     found = re.search(r"exposure level for svcnode\.service: (\d+\.\d)", printed)

@@ -16,6 +16,12 @@ At the end of each round all faults end. Then, within `SETTLE_S`:
 * What etcd has lost, and nobody has registered again, is marked, and no node is healthy.
 * All replicas drain, or none does, as etcd says.
 * All statuses are true, and each service is checked by as many replicas as it says.
+
+Then one replica is killed, stopped or suspended for a while, and nothing else fails. On all replicas that are
+connected:
+
+* What is Down, with a backend that stays down, is Down all the time.
+* What reports is not Down, if another replica can receive its reports meanwhile.
 """
 
 # ruff: noqa: T201  a command-line program
@@ -35,6 +41,7 @@ from svcnode.node.overrides import ALL_REPLICAS
 from svcnode.sharing.format import (
     KeyKind,
     ParsedEntry,
+    ServiceDocument,
     WorkDocument,
     encode_document,
     encode_key,
@@ -61,7 +68,9 @@ SETTLE_S = 60.0
 BEAT_S = 2.0
 TTL_S = 8.0
 STALE_AFTER_S = 7.0
+START_PERIOD_S = 20.0
 MAX_STEP_S = 4.0
+MAX_AWAY_S = 15.0  # of the replica that is restarted, or suspended, while nothing else fails
 
 
 class Model:
@@ -85,6 +94,8 @@ class Model:
         self.next_beat_s = 0.0
         self.drain_reason = ""  # of the drain of all replicas that was asked for last; "" if there may be none
         self.draining: set[Process] = set()  # because of it
+        self.staying_down: set[str] = set()  # services, while only one replica fails
+        self.not_silent: set[str] = set()  # likewise
         for name in REPLICAS:
             self.own[name]["shared"] = self.checked_options("shared")
         for name in REPLICAS:
@@ -133,6 +144,7 @@ class Model:
             self.heal()
             self.wait(SETTLE_S)
             self.check_convergence()
+            self.lose_one()
             self.counts["rounds"] += 1
 
     def wait(self, duration_s: float) -> None:
@@ -212,6 +224,39 @@ class Model:
         process = self.rng.choice(self.alive())
         process.reaches_backends = not process.reaches_backends
 
+    def lose_one(self) -> None:
+        """For a while, as in an upgrade. The judge looks at what it does to the statuses."""
+        self.staying_down = self.staying_down_ids()
+        received_twice = [id_ for id_ in REPORTED_IDS if sum(id_ in own for own in self.own.values()) > 1]
+        self.not_silent = {*received_twice, CLIENT_ID}.intersection(self.registered()) - self.silent
+        process = self.rng.choice(self.alive())
+        match self.rng.randrange(3):
+            case 0:
+                process.kill()
+            case 1:
+                process.stop()
+                self.wait(self.rng.uniform(0, 3))
+                process.kill()
+            case _:
+                process.suspend()
+        self.wait(self.rng.uniform(0, MAX_AWAY_S))
+        if process.is_alive:
+            process.resume()
+        else:
+            self.start(process.name)
+        self.wait(MAX_AWAY_S)
+        self.staying_down, self.not_silent = set(), set()
+
+    def staying_down_ids(self) -> set[str]:
+        """All owners define them with the same probe: the definition of a replica that starts may be shown next."""
+        probes: dict[str, set[str]] = {}
+        for key, kv in self.simulation.etcd.kvs.items():
+            entry = parse_entry(ROOT, key, kv.value, has_lease=kv.lease_id != 0)
+            if isinstance(entry, ParsedEntry) and isinstance(entry.document, ServiceDocument):
+                probes.setdefault(entry.key.names[0], set()).add(str(entry.document.options.get("probe", "")))
+        down = {f"sim://{backend}" for backend in self.simulation.down}
+        return {service_id for service_id, used in probes.items() if len(used) == 1 and used <= down}
+
     # ---- backends
 
     def change_backend(self) -> None:
@@ -235,7 +280,7 @@ class Model:
             "probe": f"sim://{self.rng.choice(_backends(service_id))}",
             "interval": "2s",
             "stale_after": f"{STALE_AFTER_S:g}s",
-            "start_period": "0s",
+            "start_period": self.rng.choice(["0s", f"{START_PERIOD_S:g}s"]),
             "tolerance": "off",
             "name": f"name {self.rng.randrange(3)}",
         }
@@ -367,11 +412,20 @@ class Model:
                 self.unknown.add(service_id)
         for process in self.running():
             self.check_drain(process)
+            self.check_lost_one(process)
             for service, state in process.node:
                 if state.status is Status.UP:
                     self.counts["up"] += 1
                     age_s, valid_s = now_s - self.last_success_s(service.id), self.valid_s(service.id)
                     assert age_s < valid_s, f"{now_s}: {process.name} says {service.id} is Up after {age_s} s; {state}"
+
+    def check_lost_one(self, process: Process) -> None:
+        if process.replica.is_connected:
+            for service_id in self.staying_down | self.not_silent:
+                self.counts["kept"] += 1
+                state = process.node.state(service_id)
+                is_right = (state.status is Status.DOWN) is (service_id in self.staying_down)
+                assert is_right, f"{self.simulation.now_s}: {process.name}: {service_id} {state}"
 
     def check_drain(self, process: Process) -> None:
         if self.drain_reason and self.drain_reason in process.node.overrides.drains.get(ALL_REPLICAS, ""):
@@ -496,6 +550,7 @@ def main() -> int:
         counts = run_campaign(seed, 60 * arguments.minutes)
         rounds, ups, lost, accepted = (counts.pop(name) for name in ("rounds", "up", "lost", "accepted"))
         counts.pop("draining", 0)
+        counts.pop("kept", 0)
         judged = f"{rounds} rounds, {ups} Up judged, {lost} lost services marked, {accepted} accepted, 0 forgotten"
         print(f"{counts.total()} faults, {judged}, in {time.monotonic() - started_s:.0f} s")
     return 0

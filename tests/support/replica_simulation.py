@@ -75,6 +75,7 @@ class Simulation:
         self.etcd = SimulatedEtcd(self.events)
         self.processes: dict[str, Process] = {}
         self.down: set[str] = set()  # backends
+        self.loading: set[str] = set()  # backends that answer, and are not ready
         self.success_s: dict[str, float] = {}  # by backend: when the last check began that succeeded
         self.after_step: Callable[[], None] = lambda: None
 
@@ -382,6 +383,8 @@ class SimulatedProbe(Probe):
         await asyncio.sleep(LATENCY_S)
         if backend in simulation.down or not process.reaches_backends:
             return Verdict.failed("refused", code=ReasonCode.CONNECTION_REFUSED)
+        if backend in simulation.loading:
+            return Verdict.not_ready("loading")
         simulation.success_s[backend] = max(began_s, simulation.success_s.get(backend, began_s))
         return Verdict.ready()
 

@@ -29,7 +29,7 @@ from svcnode.agent.listeners import Listeners
 from svcnode.agent.logs import FLUSH_TIMEOUT_S, flush_logs, set_format, set_level
 from svcnode.agent.sharing import apply_sharing, check_sharing_change, make_replica
 from svcnode.agent.signals import Signals
-from svcnode.agent.systemd import PassedSockets, ServiceManager
+from svcnode.agent.systemd import PassedSockets, ServiceManager, status_text
 from svcnode.agent.watchdog import STOP_TIMEOUT_S, Watchdog
 from svcnode.core.errors import MAX_SHOWN_ERRORS, ConfigError, ListenError, StoreError, SvcnodeError
 from svcnode.core.model import SPEC_VERSION, ChangeKind, Identity
@@ -105,7 +105,7 @@ class Agent:
     ) -> None:
         self._settings = settings
         self._read_settings = read_settings
-        self._signals = Signals(ignore_hangup=ignore_hangup)
+        self._signals = Signals(ignore_hangup=ignore_hangup, log_state=self._log_state)
         self._manager = ServiceManager(os.environ)
         identity = Identity(node_name=settings.node_name, spec_version=SPEC_VERSION, node_version=settings.node_version)
         self._node = NodeState(identity, starting=True)
@@ -224,6 +224,11 @@ class Agent:
         name, count = self._settings.node_name, len(self._node)
         extra = {"event": "started", "node": name, "version": __version__, "services": count}
         log.info("svcnode %s started: node %s, services: %d", __version__, name, count, extra=extra)
+
+    def _log_state(self) -> None:
+        text = status_text(self._node, self._surface.process_stats)
+        log.info("%s", text, extra={"event": "state", "node_health": self._node.health.value})
+        self._services.log_not_up()
 
     # ---- reloading
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from svcnode.node.node_state import NodeState
 
 MAX_LISTED_IDS = 5
+MAX_LOGGED_STATES = 100
 BATCH = 10  # services that are applied at once: some milliseconds
 
 log = logging.getLogger("svcnode")
@@ -118,6 +119,24 @@ class ConfiguredServices:
         self._current[service.id] = service
         if service.status is not None:
             self._node.report(service.id, _FIXED_VERDICTS[service.status])
+
+    def log_not_up(self) -> None:
+        """One line for each service that is not Up, the first to fail first."""
+        not_up = self._node.summary()[1]
+        for service, state in not_up[:MAX_LOGGED_STATES]:
+            extra = {
+                "event": "state",
+                "service": service.id,
+                "status": state.status.value,
+                "since": self._iso(state.since_s),
+                "code": str(state.code),
+                "reason": state.reason,
+            }
+            suffix = f": {state.reason}" if state.reason else ""
+            since = utc_text(extra["since"])
+            log.info("service %s is %s, since %s%s", service.id, state.status.value, since, suffix, extra=extra)
+        if (more := len(not_up) - MAX_LOGGED_STATES) > 0:
+            log.info("%d more services are not Up", more, extra={"event": "state"})
 
     def _log_fixed(self, fixed: dict[str, Status]) -> None:
         if fixed != self._fixed:

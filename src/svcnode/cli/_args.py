@@ -296,7 +296,7 @@ def _public_warnings(settings: Settings) -> Iterator[str]:
         if service_id not in ids:
             yield (
                 f'[public] publishes "{service_id}", but the configuration has no such service; until a program '
-                "registers it, the public page shows it as being checked"
+                "registers it, the public page says that it may have problems"
             )
     for group in settings.public.groups:
         if group not in groups:

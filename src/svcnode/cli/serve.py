@@ -38,7 +38,7 @@ examples:
 def configure(parser: CommandParser) -> None:
     parser.description = (
         "Run the node: check its services in the background, and serve its health over HTTP. "
-        "SIGHUP reloads the configuration. SIGTERM drains and stops the node."
+        "SIGHUP reloads the configuration, SIGUSR1 logs what is not Up, and SIGTERM drains and stops the node."
     )
     parser.epilog = _EPILOG
     add_config_option(parser, is_for_client=False)
@@ -46,8 +46,8 @@ def configure(parser: CommandParser) -> None:
 
 
 def _survive_signals() -> None:
-    """Signals that mean nothing to a node, such as those of log rotation, would end Python. So would a SIGHUP until the
-    agent installs its handlers; there is nothing to reload yet.
+    """SIGUSR2, which means nothing to a node but may come from a log rotation, would end Python. So would SIGHUP and
+    SIGUSR1 until the agent installs its handlers; there is nothing to reload or to log yet.
 
     With handlers that do nothing, not ignored: a program of an exec: probe would inherit that.
     """

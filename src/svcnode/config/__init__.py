@@ -61,6 +61,7 @@ __all__ = [
     "find_node_file",
     "load",
     "load_control",
+    "load_history",
     "load_notify",
     "load_registry",
     "load_service",
@@ -68,10 +69,11 @@ __all__ = [
 ]
 
 DEFAULT_FILE = Path("svcnode.toml")
-# Of the node that systemd runs, by the unit in deploy/systemd.
-SYSTEM_FILE = Path("/etc/svcnode/svcnode.toml")
-SYSTEM_RUNTIME_DIRECTORY = Path("/run/svcnode")
-SYSTEM_STATE_DIRECTORY = Path("/var/lib/svcnode")
+# Of the nodes that systemd runs: svcnode.service reads svcnode.toml, and its folders are named svcnode.
+# svcnode@NAME.service reads NAME.toml, and its folders are named svcnode@NAME.
+SYSTEM_FOLDER = Path("/etc/svcnode")
+SYSTEM_FILE = SYSTEM_FOLDER / "svcnode.toml"
+SYSTEM_DIRECTORIES = {"RUNTIME_DIRECTORY": Path("/run"), "STATE_DIRECTORY": Path("/var/lib")}
 
 
 def find_file(file: Path | None) -> Path | None:
@@ -113,27 +115,29 @@ def load(
 
 
 def node_environ(file: Path | None, environ: Mapping[str, str]) -> Mapping[str, str]:
-    """With the folders that systemd gives to the node that it runs, if this is its file."""
-    folders = {"RUNTIME_DIRECTORY": SYSTEM_RUNTIME_DIRECTORY, "STATE_DIRECTORY": SYSTEM_STATE_DIRECTORY}
-    if file != SYSTEM_FILE or environ.keys() & folders.keys():
+    """For commands about a node: with the folders that systemd gives only to the node itself, if this is its file."""
+    if file is None or environ.keys() & SYSTEM_DIRECTORIES.keys() or not _is_of_system(file):
         return environ
-    return {**environ, **{name: str(folder) for name, folder in folders.items() if folder.is_dir()}}
+    name = "svcnode" if file.name == SYSTEM_FILE.name else f"svcnode@{file.stem}"
+    folders = {variable: folder / name for variable, folder in SYSTEM_DIRECTORIES.items()}
+    return {**environ, **{variable: str(folder) for variable, folder in folders.items() if folder.is_dir()}}
+
+
+def _is_of_system(file: Path) -> bool:
+    try:
+        return file.suffix == ".toml" and file.parent.samefile(SYSTEM_FOLDER)  # also from within the folder
+    except OSError:
+        return False
 
 
 def load_control(file: Path | None, environ: Mapping[str, str]) -> ControlSettings | None:
-    """Only [node] and [control], as for `load_notify`. For clients: systemd gives its folders only to the node."""
-    is_of_system = file == SYSTEM_FILE and not environ.keys() & {"RUNTIME_DIRECTORY", "STATE_DIRECTORY"}
-    if is_of_system and SYSTEM_RUNTIME_DIRECTORY.is_dir():
-        environ = {**environ, "RUNTIME_DIRECTORY": str(SYSTEM_RUNTIME_DIRECTORY)}
-    source = Source(file, environ, ())
-    return control_from(source)
+    """Only [node] and [control], as for `load_notify`. For clients."""
+    return control_from(Source(file, node_environ(file, environ), ()))
 
 
 def load_history(file: Path | None, environ: Mapping[str, str]) -> HistorySettings:
     """Only [node] and [history], as `load_control`."""
-    if file == SYSTEM_FILE and "STATE_DIRECTORY" not in environ and SYSTEM_STATE_DIRECTORY.is_dir():
-        environ = {**environ, "STATE_DIRECTORY": str(SYSTEM_STATE_DIRECTORY)}
-    return node_history_from(Source(file, environ, ()))
+    return node_history_from(Source(file, node_environ(file, environ), ()))
 
 
 def load_notify(file: Path | None, environ: Mapping[str, str]) -> tuple[Identity, NotifySettings | None]:

@@ -227,7 +227,7 @@ class NotifyTable(Table):
     services = value(
         one_of("critical", "all", "none"),
         default="critical",
-        doc="Which services get messages of their own: `critical`, `all` or `none`",
+        doc="Which services cause messages: `critical`, `all` or `none`. The others are only listed",
     )
     group_wait = value(
         duration(at_most="5m"), default="5s", doc="Changes that happen within this time are sent as one message"
@@ -378,8 +378,8 @@ class TimingTable(Table):
     stale_after = value(
         duration(is_positive=True, at_most="7d"),
         default_text="3 intervals + timeout",
-        doc="If the newest result is older than this, it is [stale](concepts.md#stale-evidence) and the service is no "
-        "longer Up; more than the interval, at most `7d`",
+        doc="If no check has succeeded for this long, the service is [stale](concepts.md#stale-evidence) and no longer "
+        "Up; more than the interval, at most `7d`",
     )
 
     retired: ClassVar = RETIRED_KEYS

@@ -110,7 +110,7 @@ class ControlStore:
         connection = self._open()
         if connection.execute("SELECT 1 FROM meta").fetchone():
             connection.close()
-            raise StoreError(f"{self._path} was written by another process since the start; restart the node")
+            raise StoreError(f"{self._path} has been written by another process since the start; restart the node")
         return connection
 
     def _open(self) -> sqlite3.Connection:

@@ -119,7 +119,7 @@ class ReasonCode(StrEnum):
     DISK_LOW = "disk_low"
     INODES_LOW = "inodes_low"  # the file system has no free inodes left
     NOT_MOUNTED = "not_mounted"  # the volume that should be at the path is missing, or another one is mounted
-    REPLACED = "replaced"  # another file is at the path since the last check
+    REPLACED = "replaced"  # another file has been put at the path since the last check
 
     # Programs and functions.
     EXIT_STATUS = "exit_status"  # of the program of an exec: probe, or of a job; not 0

@@ -47,7 +47,7 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
         "Call node.start() in the program, or use node.lifespan in its framework. The reason may say more.",
     ),
     ReasonCode.STALE: Remedy(
-        "the last result is older than stale_after",
+        "the last success is older than stale_after, or the last result if the service is Down",
         "No check has finished in time: the node's machine may be overloaded, or was suspended. See the log of the "
         "node.",
     ),
@@ -494,7 +494,7 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
         "you mount it: what they wrote meanwhile is on another file system, and is hidden then.",
     ),
     ReasonCode.REPLACED: Remedy(
-        "the file at the path was replaced since the last check",
+        "the file at the path has been replaced since the last check",
         "Check that this was intended. Programs that opened the file before still use the old one: restart them.",
     ),
     # ---- programs and functions

@@ -280,11 +280,16 @@ def _unreliable_verdict(recent: RecentFailures, policy: Policy, failure: Verdict
 def as_of(state: ServiceState, now_s: float, policy: Policy, standstill_s: float = 0.0) -> ServiceState:
     """The state at `now_s`, with what follows if its evidence has expired: it is stale, or Down by its ttl.
 
-    `standstill_s`: for how long this machine stood still when the evidence expired.
+    `standstill_s`: for how long this machine stood still when the evidence expired. Reports to other machines, which it
+    could not receive then, may have continued.
     """
     expiry_s = expires_at_s(state, policy)
     if now_s < expiry_s:
         return state
+    is_shared = policy.stale_code == ReasonCode.REGISTRY_LOST
+    stood_still = f"this host stood still for {format_duration(standstill_s)}" if standstill_s else ""
+    if policy.ttl_s is not None and is_shared and stood_still:
+        return without_evidence(state, f"{stood_still}: no report was received", ReasonCode.CANNOT_CHECK, expiry_s)
     if policy.ttl_s is not None:
         reason, known_down_s = _overdue_reason(state, expiry_s, policy), _known_down_since_s(state)
         return state._replace(
@@ -296,14 +301,12 @@ def as_of(state: ServiceState, now_s: float, policy: Policy, standstill_s: float
             known_before=None,
         )
     missing = "success" if state.status is Status.UP else "evidence"
-    if policy.stale_code == ReasonCode.REGISTRY_LOST:
-        problem, code, source = "lost", policy.stale_code, " from the registry"
-    elif fault := f"this host stood still for {format_duration(standstill_s)}" if standstill_s else state.host_fault:
-        problem, code, source = fault, ReasonCode.CANNOT_CHECK, ""
-    else:
-        problem, code, source = "stale", policy.stale_code, ""
-    reason = f"{problem}: no {missing}{source} for {policy.stale_after_s:g} s"
-    return without_evidence(state, reason, code, expiry_s)
+    if is_shared:  # after a standstill, say, it may be younger than can be known
+        reason = f"lost: the last {missing} from the registry may be more than {policy.stale_after_s:g} s old"
+        return without_evidence(state, reason, policy.stale_code, expiry_s)
+    fault = stood_still or state.host_fault
+    reason = f"{fault or 'stale'}: no {missing} for {policy.stale_after_s:g} s"
+    return without_evidence(state, reason, ReasonCode.CANNOT_CHECK if fault else policy.stale_code, expiry_s)
 
 
 def without_evidence(state: ServiceState, reason: str, code: str, at_s: float) -> ServiceState:
@@ -322,7 +325,8 @@ def is_stale(state: ServiceState) -> bool:
 def expires_at_s(state: ServiceState, policy: Policy) -> float:
     """The time from which the state changes without new evidence; infinity if it never does."""
     if policy.ttl_s is not None:
-        return math.inf if state.status is Status.DOWN else _overdue_at_s(state, policy.ttl_s, policy.grace_s)
+        is_decided = state.status is Status.DOWN or state.code == ReasonCode.CANNOT_CHECK
+        return math.inf if is_decided else _overdue_at_s(state, policy.ttl_s, policy.grace_s)
     is_stale_already = state.status is Status.INITIALIZING or (state.status is Status.DOWN and is_stale(state))
     if policy.stale_after_s is None or is_stale_already:
         return math.inf

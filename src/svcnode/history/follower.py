@@ -16,6 +16,7 @@ from svcnode.history.report import ReportPeriod
 from svcnode.history.timeline import make_timeline_page
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from svcnode.history.query import EndOfFile
@@ -45,6 +46,12 @@ async def read_timeline(path: Path, period: Period) -> TimelinePage:
     """From the file of a node that does not run."""
     query, end = await _open(path, period.to_s)
     return make_timeline_page(period, await query.page(period, end.last_id, TRANSITIONS_PER_PAGE))
+
+
+async def read_known_ids(path: Path, ids: Sequence[str]) -> set[str]:
+    """Those of the ids that are in the file of a node that does not run."""
+    query, _ = await _open(path, 0.0)
+    return await query.known_ids(ids)
 
 
 async def read_report(path: Path, from_s: float, to_s: float, now_s: float) -> tuple[PeriodReport, str]:

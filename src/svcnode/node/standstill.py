@@ -24,11 +24,11 @@ class Standstill:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._last_tick_s = math.inf  # until `start`
-        self.ended_at_s = self._began_at_s = -math.inf
+        self.ended_at_s = self.began_at_s = -math.inf
 
     def start(self) -> None:
         self._last_tick_s = self.ended_at_s = self._clock()  # the node did not listen before
-        self._began_at_s = -math.inf
+        self.began_at_s = -math.inf
 
     def stop(self) -> None:
         """Nothing ticks any more."""
@@ -38,7 +38,7 @@ class Standstill:
         """Returns the time."""
         now_s = self._clock()
         if self._is_late(now_s):
-            self._began_at_s, self.ended_at_s = self._last_tick_s, now_s
+            self.began_at_s, self.ended_at_s = self._last_tick_s, now_s
         if self._last_tick_s < math.inf:
             self._last_tick_s = now_s
         return now_s
@@ -48,11 +48,11 @@ class Standstill:
 
     def duration_s(self, at_s: float, now_s: float) -> float:
         """How long the standstill was that `at_s` is in; 0 if there was none. The last tick may be to come."""
-        began_s, ended_s = (self._last_tick_s, now_s) if self._is_late(now_s) else (self._began_at_s, self.ended_at_s)
+        began_s, ended_s = (self._last_tick_s, now_s) if self._is_late(now_s) else (self.began_at_s, self.ended_at_s)
         return ended_s - began_s if began_s <= at_s <= ended_s and began_s > -math.inf else 0.0
 
     def sent_at_s(self) -> float:
         """Of a request that has just been read."""
         now_s = self.tick()
-        is_catching_up = now_s - self.ended_at_s < CATCH_UP_S and self._began_at_s > -math.inf
-        return self._began_at_s if is_catching_up else now_s
+        is_catching_up = now_s - self.ended_at_s < CATCH_UP_S and self.began_at_s > -math.inf
+        return self.began_at_s if is_catching_up else now_s

@@ -221,7 +221,7 @@ def _common_reason(line: Line) -> str:
 
 def _was_text(entry: Entry, words: _Words) -> str:
     if entry.before is None:
-        return f" and {words.was} not Up since svcnode started"
+        return f" and {words.have} not been Up since svcnode started"
     return f", {words.was} {status_text(entry.before)}"
 
 

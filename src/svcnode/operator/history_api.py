@@ -130,10 +130,11 @@ def parse_timeline_query(query: Mapping[str, Sequence[str]], now_s: float) -> Ti
 
 async def _timeline_response(context: OperatorContext, params: TimelineParams) -> Response:
     page = await context.history.timeline(params.period)
-    return await call_in_pool(lambda: make_response(200, encode_timeline(params, page, time.time())))
+    unknown = await _unknown_ids(context, params.service_ids)
+    return await call_in_pool(lambda: make_response(200, encode_timeline(params, page, unknown, time.time())))
 
 
-def encode_timeline(params: TimelineParams, page: TimelinePage, now_s: float) -> bytes:
+def encode_timeline(params: TimelineParams, page: TimelinePage, unknown: Sequence[str], now_s: float) -> bytes:
     period, ids = params.period, params.service_ids
     times = {"from": iso_time(period.from_s), "to": iso_time(period.to_s)}
     following = None
@@ -142,7 +143,7 @@ def encode_timeline(params: TimelineParams, page: TimelinePage, now_s: float) ->
         following = f"/history?{urlencode(values)}"
     until_s = min(period.to_s, now_s)
     items = [compact_json(item_document(item, until_s)) for item in page.items if not ids or is_about(item, ids)]
-    head = compact_json({**times, "next": following})
+    head = compact_json({**times, "next": following, "unknown": unknown})
     return f'{head[:-1]},"items":[{",".join(items)}]}}'.encode()
 
 

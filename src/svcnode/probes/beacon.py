@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 DEFAULT_MAX_SLOT_LAG = 8
 MAX_DIGITS = 20
 OPTIMISTIC = "the execution client has not verified the head of the chain yet"
+ONLY_HEALTH = "the node offers no sync status, so nothing but its health is known"
 CURRENTLY_SYNCING = 503  # of the paths below validator/
 NOT_OFFERED = {400, 403, 404, 405, 410, 501}  # how older clients and gateways answer a path that they do not have
 
@@ -114,7 +116,7 @@ class BeaconProbe(ChainProbe):
         is_needed = self.max_slot_lag is not None or bool(self.validators)
         data = await self._data(session, "node/syncing", is_needed=is_needed)
         if data is None:
-            return await self._peers_verdict(session)
+            return await self._peers_verdict(session) or Verdict.ready(ONLY_HEALTH)
         if _flag(data, "el_offline"):
             return self.not_ready("the execution client of the node is offline", ReasonCode.UPSTREAM_OFFLINE)
         if _flag(data, "is_syncing"):
@@ -132,25 +134,43 @@ class BeaconProbe(ChainProbe):
         limit = DEFAULT_MAX_SLOT_LAG if self.max_slot_lag is None else self.max_slot_lag
         if lag > limit:
             return self.not_ready(f"{lag} slots behind, but max_slot_lag is {limit}", ReasonCode.LAGGING)
-        chain = await self._read_chain(session)
+        is_known, chain = bool(self._chain), await self._read_chain(session)
         if chain is None:
             return None
-        # The newest slot has just begun, and the limit counts whole slots.
+        verdict = await self._head_verdict(chain, head, limit)
+        if verdict is None or not is_known or (new := await self._find_new_chain(session)) is None:
+            return verdict
+        return await self._head_verdict(new, head, limit)
+
+    async def _head_verdict(self, chain: Chain, head: int, limit: int) -> Verdict | None:
+        """The newest slot has just begun, and the limit counts whole slots."""
         limit_s = (max(limit, 1) + 1) * chain.slot_s
         return await self.age_verdict("the head", chain.genesis_s + head * chain.slot_s, limit_s, "max_slot_lag")
 
     async def _read_chain(self, session: HttpSession) -> Chain | None:
-        """None if the node does not say it, as before it knows the genesis. Later it does not change."""
-        if not self._chain:
-            is_needed = bool(self.validators)
-            genesis = await self._data(session, "beacon/genesis", is_needed=is_needed)
-            spec = await self._data(session, "config/spec", is_needed=is_needed)
-            if genesis is None or spec is None:
-                return None
-            slot_s = _whole_number(spec, "SECONDS_PER_SLOT", at_least=1)
-            per_epoch = _whole_number(spec, "SLOTS_PER_EPOCH", at_least=1) if is_needed else 0
-            self._chain.append(Chain(_whole_number(genesis, "genesis_time"), slot_s, per_epoch))
-        return self._chain[0]
+        """None if the node does not say it, as before it knows the genesis. Later it is remembered."""
+        if not self._chain and (found := await self._ask_chain(session)) is not None:
+            self._chain.append(found)
+        return self._chain[0] if self._chain else None
+
+    async def _find_new_chain(self, session: HttpSession) -> Chain | None:
+        """The one that is at this URL now, if it is not the one that is remembered: a test network may begin again."""
+        with suppress(CheckError):  # what is known of the node is worse
+            found = await self._ask_chain(session)
+            if found is not None and found != self._chain[0]:
+                self._chain[:] = [found]
+                self._liveness.forget()
+                return found
+        return None
+
+    async def _ask_chain(self, session: HttpSession) -> Chain | None:
+        is_needed = bool(self.validators)
+        genesis = await self._data(session, "beacon/genesis", is_needed=is_needed)
+        spec = await self._data(session, "config/spec", is_needed=is_needed)
+        if genesis is None or spec is None:
+            return None
+        per_epoch = _whole_number(spec, "SLOTS_PER_EPOCH", at_least=1) if is_needed else 0
+        return Chain(_whole_number(genesis, "genesis_time"), _slot_s(spec), per_epoch)
 
     async def _peers_verdict(self, session: HttpSession) -> Verdict | None:
         async def peer_count() -> int:
@@ -242,12 +262,21 @@ def _rows(document: Mapping[str, Any]) -> list[Any]:
     return rows
 
 
+def _slot_s(spec: Mapping[str, Any]) -> float:
+    """Newer clients have it in milliseconds, and some have it in both units."""
+    if "SLOT_DURATION_MS" in spec:
+        return _whole_number(spec, "SLOT_DURATION_MS", at_least=1) / 1000
+    return _whole_number(spec, "SECONDS_PER_SLOT", at_least=1)
+
+
 def _whole_number(data: Mapping[str, Any], key: str, *, at_least: int = 0) -> int:
     """This API writes numbers as texts."""
-    text = str(data.get(key))
+    if key not in data:
+        raise CheckError(f"{key} is missing", ReasonCode.UNEXPECTED_RESPONSE)
+    text = str(data[key]) if isinstance(data[key], str | int) else ""
     if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS and int(text) >= at_least:
         return int(text)
-    raise CheckError(f"{key} is {json_excerpt(data.get(key))}, which is not valid", ReasonCode.UNEXPECTED_RESPONSE)
+    raise CheckError(f"{key} is {json_excerpt(data[key])}, which is not valid", ReasonCode.UNEXPECTED_RESPONSE)
 
 
 def _flag(data: Mapping[str, Any], key: str) -> bool:

@@ -152,6 +152,11 @@ class LivenessRecord:
         self._watched_from = 0  # the first epoch that the node has seen as a whole
         self._is_in_sync = True
 
+    def forget(self) -> None:
+        """Another chain has begun."""
+        self._validators.clear()
+        self._watched_from = 0
+
     def begin_check(self) -> bool:
         """The check may find that the node is not in sync. Returns whether the last one found it in sync."""
         was_in_sync, self._is_in_sync = self._is_in_sync, False

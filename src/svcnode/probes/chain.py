@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 LARGE_BODY_BYTES = 4 * 1024**2  # of a list of all peers or keys
 # A client may be this many blocks behind, and at least `MIN_AGE_S`.
 MAX_MISSING_BLOCKS, MIN_AGE_S, UNKNOWN_CHAIN_AGE_S = 10, 60.0, 120.0
+_MAX_INT = 10**20
 _NUMBER = re.compile("0x([0-9a-fA-F]{1,16})|([0-9]{1,20})")
 _REFUSED = (
     ReasonCode.NOT_SUPPORTED,
@@ -70,7 +71,7 @@ BlockAge = Annotated[float, block_age]
 def number_at(document: object, pointer: str) -> int:
     """A whole number, which may also be a text, decimal or with 0x."""
     value = resolve_pointer(document, pointer)
-    if type(value) is int and value >= 0:
+    if type(value) is int and 0 <= value < _MAX_INT:
         return value
     if isinstance(value, str) and (found := _NUMBER.fullmatch(value)):
         return int(found[1], 16) if found[1] else int(found[2])

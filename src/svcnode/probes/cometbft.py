@@ -22,6 +22,7 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError, OptionError
 from svcnode.core.option_types import PublicText, option_type
 from svcnode.probes.chain import RpcChainProbe, Tip, flag_at, number_at, text_at, unexpected
+from svcnode.probes.conditions import as_unix_time_s
 from svcnode.probes.json_pointer import resolve_pointer
 from svcnode.probes.options import Count
 
@@ -34,6 +35,13 @@ MAX_COMMITS = 20  # that one check reads: a commit of 150 validators has 40 KB
 SIGNATURES = "/signed_header/commit/signatures"
 ABSENT = 1  # the flag of a validator that did not vote, in a commit
 OWN = "own"  # the validator of the node
+
+
+class End(NamedTuple):
+    """The newest block of a node."""
+
+    height: int
+    time_s: float
 
 
 class Missed(NamedTuple):
@@ -71,6 +79,7 @@ class CometbftProbe(RpcChainProbe):
     validator: Annotated[str, validator_address] = ""
     max_missed: Annotated[Missed | None, missed_blocks] = None  # None: the default
     _signed: dict[int, bool] = field(init=False, compare=False, default_factory=dict)  # by height, of the last blocks
+    _end: list[End] = field(init=False, compare=False, default_factory=list)  # the highest block that was seen
 
     usual_distance: ClassVar = 10
 
@@ -85,7 +94,7 @@ class CometbftProbe(RpcChainProbe):
             return self.failed(f"it follows chain {chain}, but chain_id is {self.chain_id}", ReasonCode.WRONG_CHAIN)
         if flag_at(status, "/sync_info/catching_up"):
             return self.not_ready(f"catching up, at block {height}", ReasonCode.SYNCING)
-        block_time, limit_s = text_at(status, "/sync_info/latest_block_time"), self.max_block_age_s(BLOCK_TIME_S)
+        block_time, limit_s = _block_time(status), self.max_block_age_s(BLOCK_TIME_S)
 
         async def peer_count() -> int:
             return number_at(await call("net_info", is_large=True), "/n_peers")  # with 2.5 KB for each peer
@@ -117,11 +126,8 @@ class CometbftProbe(RpcChainProbe):
 
     async def _read_commits(self, call: RpcCall, address: str, status: object, window: int) -> None:
         """Those that are new since the last check. The newest block has no final commit before the next one."""
-        end = number_at(status, "/sync_info/latest_block_height")
+        end = self._find_end(status)
         known = max(self._signed, default=0)
-        if known >= end:
-            self._signed.clear()  # the chain has begun again
-            known = 0
         first = max(known + 1, end - min(MAX_COMMITS, window), number_at(status, "/sync_info/earliest_block_height"), 1)
         for height in range(first, end):
             signatures = resolve_pointer(await call("commit", height=str(height)), SIGNATURES)
@@ -130,6 +136,20 @@ class CometbftProbe(RpcChainProbe):
             self._signed[height] = any(_is_by(one, address) for one in signatures)
         for height in sorted(self._signed)[:-window]:
             del self._signed[height]
+
+    def _find_end(self, status: object) -> int:
+        """The height of the newest block. With a lower one, the node may lag behind another at the same address. But if
+        that block is newer, the chain has begun again, and what was read of the blocks from there on is not of it."""
+        height, time_s = number_at(status, "/sync_info/latest_block_height"), as_unix_time_s(_block_time(status)) or 0.0
+        if not self._end or height > self._end[0].height or time_s > self._end[0].time_s:
+            for gone in [one for one in self._signed if one >= height]:
+                del self._signed[gone]
+            self._end[:] = [End(height, time_s)]
+        return height
+
+
+def _block_time(status: object) -> str:
+    return text_at(status, "/sync_info/latest_block_time")
 
 
 def _is_by(signature: object, address: str) -> bool:

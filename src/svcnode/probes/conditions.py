@@ -8,7 +8,8 @@
 
 What VALUE is depends on what the check reads. In a JSON document it is a JSON pointer such as `/result/height`, in
 quotation marks if it has spaces, or `value`, which is all of it; for metrics see `metrics_page`, for SQL `sql`. Numbers
-may also be texts, decimal or hexadecimal: "812" and "0x32c" are numbers.
+may also be texts, decimal or hexadecimal: "812" and "0x32c" are numbers. They have at most 100 digits, and an exponent
+of at most three: what takes long to calculate, or cannot be calculated, is not a number, whoever has written it.
 """
 
 from __future__ import annotations
@@ -48,9 +49,13 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
 }
 _WORDS = {"true": True, "false": False, "null": None}
-_NUMBER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]+|[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)")
-_MAX_NUMBER_CHARS = 100
+MAX_DIGITS = 100
+_NUMBER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]+|[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?)")
+_MAX_NUMBER_CHARS = MAX_DIGITS + len("-.e+123")
+_MAX_INT = 10**MAX_DIGITS
+_MAX_TIME_CHARS = 64
 # Unix times in units of seconds: until the year 5138, a number tells its unit by its size.
+_MAX_FALLS = 2  # of a value that must advance
 _UNIX_UNITS = ((1e11, 1.0), (1e14, 1e-3), (1e17, 1e-6), (math.inf, 1e-9))
 
 Number = int | float | Decimal
@@ -77,6 +82,7 @@ class Reader:
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
+        self._last = 0  # where the last part begins
 
     def take(self, expression: str) -> re.Match[str] | None:
         """The next part, if it matches, without the spaces before it."""
@@ -84,22 +90,28 @@ class Reader:
         self._at = start.end() if start else self._at
         found = re.compile(expression).match(self._text, self._at)
         if found is not None:
-            self._at = found.end()
+            self._last, self._at = found.span()
         return found
 
     def take_text(self) -> str | None:
         """Between quotation marks of either kind. A backslash stands for itself, as in a regular expression."""
         found = self.take(r'"([^"]*)"|\'([^\']*)\'')
         if found is None and self.take(r"""["']"""):
-            raise self.error("a text that ends with the same quotation mark", at=self._at - 1)
+            raise self.error_before("a text that ends with the same quotation mark")
         return found and (found[1] if found[1] is not None else found[2])
 
     def expect_end(self) -> None:
         if not self.take(r"\Z"):
             raise self.error("the end of the condition")
 
-    def error(self, expected: str, *, at: int | None = None) -> InvalidValueError:
-        at = self._at if at is None else at
+    def error(self, expected: str) -> InvalidValueError:
+        return self._error_at(self._at, expected)
+
+    def error_before(self, expected: str) -> InvalidValueError:
+        """The part that was taken last is not what was expected."""
+        return self._error_at(self._last, expected)
+
+    def _error_at(self, at: int, expected: str) -> InvalidValueError:
         rest = truncate(self._text[at:], 40)
         place = f'at character {at + 1}, "{rest}"' if rest else "at its end"
         return InvalidValueError(f"in the condition {self._text!r}, {place}: expected {expected}")
@@ -109,38 +121,46 @@ class Reader:
 
 
 def as_number(value: object) -> Number | None:
-    """None if it is not one. True is not 1. A fraction is the one that is written: 0.1 is a tenth."""
+    """None if it is not one, or not one of a usual size. True is not 1. A fraction is the one that is written: 0.1 is a
+    tenth."""
     match value:
         case bool():
             return None
         case int():
-            return value
-        case float() | Decimal():
-            return None if math.isnan(value) else Decimal(repr(value)) if isinstance(value, float) else value
+            return value if abs(value) < _MAX_INT else None
+        case float():
+            return None if math.isnan(value) else Decimal(repr(value))
+        case Decimal():
+            return None if value.is_nan() else value
         case str() if len(value) <= _MAX_NUMBER_CHARS and _NUMBER.fullmatch(value):
-            return int(value, 16) if "x" in value.lower() else Decimal(value)
+            return _parse_number(value)
         case _:
             return None
+
+
+def _parse_number(text: str) -> Number | None:
+    if "x" in text.lower():
+        number = int(text, 16)
+        return number if abs(number) < _MAX_INT else None
+    found = Decimal(text)
+    return found if len(found.as_tuple().digits) <= MAX_DIGITS else None
 
 
 def as_unix_time_s(value: object) -> float | None:
     """None if it is not a time. Without a time zone, a text is UTC."""
     if (number := as_number(value)) is not None:
         return _as_seconds(number)
-    if not isinstance(value, str):
+    if not isinstance(value, str) or len(value) > _MAX_TIME_CHARS:
         return None
     try:
-        found = datetime.fromisoformat(value)
+        found = datetime.fromisoformat(value.upper())  # RFC 3339 allows t and z
     except ValueError:
         return None
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 
-def _as_seconds(number: Number) -> float | None:
-    try:
-        return float(number) * next(unit for limit, unit in _UNIX_UNITS if abs(float(number)) <= limit)
-    except OverflowError:
-        return None
+def _as_seconds(number: Number) -> float:
+    return float(number) * next(unit for limit, unit in _UNIX_UNITS if abs(float(number)) <= limit)
 
 
 # ---- what a condition tests
@@ -201,16 +221,22 @@ class Contains(Test):
     wanted: Any
 
     async def find_problem(self, name: str, value: object) -> Problem | None:
-        shown = f"{name} is {json_excerpt(value)}"
         match value:
             case str() if isinstance(self.wanted, str):
                 is_true = self.wanted in value
             case list():
-                is_true = any(is_equal(item, self.wanted) for item in value)
+                is_true = any(self._is_wanted(item) for item in value)
             case _:
                 what = "a text" if isinstance(self.wanted, str) else "a list"
-                return Problem(f"{name} is missing" if value is MISSING else f"{shown}, which is not {what}")
-        return None if is_true else Problem(f"{shown}, which does not contain {json_excerpt(self.wanted)}")
+                shown = "is missing" if value is MISSING else f"is {json_excerpt(value)}, which is not {what}"
+                return Problem(f"{name} {shown}")
+        if is_true:
+            return None
+        return Problem(f"{name} is {json_excerpt(value)}, which does not contain {json_excerpt(self.wanted)}")
+
+    def _is_wanted(self, item: object) -> bool:
+        """A fraction is the one that is written, as in `as_number`."""
+        return is_equal(as_number(item) if isinstance(item, float) else item, self.wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,15 +275,18 @@ class Age(Test):
         if _COMPARISONS[self.sign](age_s, self.limit_s):
             return None
         text = f"{name} is {age_s:.0f} s old, expected {self.sign} {format_limit(self.limit_s)}"
-        return Problem(text, ReasonCode.LAGGING)
+        return Problem(text, ReasonCode.LAGGING if "<" in self.sign else ReasonCode.UNEXPECTED_RESPONSE)
 
 
 @dataclass(frozen=True, slots=True)
 class Advances(Test):
     """The window starts with the first check, and again with each growth that was seen in time.
 
-    A service that was restarted may count from 0 again: then the value must grow from there. After a longer time
-    without checks, growth may be old, so that the window starts again.
+    A service that was restarted may count from 0 again: then the value must grow from there. But a balancer in front of
+    several servers that stand still makes the value fall and return for ever. So from the second fall in a window on,
+    only a value that is higher than all before counts, until no value has fallen for as long as the window.
+
+    After a longer time without checks, growth may be old, so that the window starts again.
     """
 
     within_s: float
@@ -268,26 +297,34 @@ class Advances(Test):
         now_s, number = self.clock(), _as_progress(value)
         if value is not MISSING and number is None:
             return Problem(f"{name} is {json_excerpt(value)}, which is neither a number nor a time")
-        before = self._progress[0] if self._progress else _Progress(None, now_s, now_s, has_moved=False)
+        before = self._progress[0] if self._progress else _Progress(None, None, now_s, now_s)
         progress = self._progress[:] = [before.after(number, now_s, self.within_s)]
         return progress[0].problem(name, value, now_s, self.within_s)
 
 
 class _Progress(NamedTuple):
     number: Number | None  # as last read
+    peak: Number | None  # the highest one before the falls
     read_at_s: float
     since_s: float  # of the window
-    has_moved: bool
+    has_moved: bool = False
+    falls: int = 0  # since the peak, each within a window of the one before
+    fell_at_s: float = -math.inf
 
     def after(self, number: Number | None, now_s: float, within_s: float) -> _Progress:
         if number is None:
             return self
-        has_grown = self.number is not None and number > self.number
-        if now_s - self.read_at_s > within_s and has_grown:
-            return _Progress(number, now_s, now_s, has_moved=False)
-        if has_grown:
-            return _Progress(number, now_s, now_s, has_moved=True)
-        return self._replace(number=number, read_at_s=now_s)
+        if self.number is None or self.peak is None:
+            return self._replace(number=number, peak=number, read_at_s=now_s)
+        falls, peak = (self.falls, self.peak) if now_s - self.fell_at_s <= within_s else (0, self.number)
+        if number < self.number:
+            return self._replace(number=number, peak=peak, read_at_s=now_s, falls=falls + 1, fell_at_s=now_s)
+        read = self._replace(
+            number=number, peak=max(peak, number), read_at_s=now_s, falls=0 if number > peak else falls
+        )
+        if number > peak or (number > self.number and falls < _MAX_FALLS):
+            return read._replace(since_s=now_s, has_moved=now_s - self.read_at_s <= within_s)
+        return read
 
     def problem(self, name: str, value: object, now_s: float, within_s: float) -> Problem | None:
         shown = "is missing" if value is MISSING else f"is {json_excerpt(value)}"
@@ -352,7 +389,7 @@ def _read_test(reader: Reader) -> Test:
     if sign := reader.take("==|!=|<=|>=|<|>"):
         wanted = _read_literal(reader)
         if sign[0] not in ("==", "!=") and (wanted is None or isinstance(wanted, bool)):
-            raise reader.error(f"a number or a text after {sign[0]}")
+            raise reader.error_before(f"a number or a text after {sign[0]}")
         return Compare(sign[0], wanted)
     if reader.take(r"advances\s+within\b"):
         return Advances(_read_duration_s(reader))
@@ -365,7 +402,7 @@ def _read_test(reader: Reader) -> Test:
         try:
             return Matches(pattern(expression))
         except InvalidValueError as exc:
-            raise reader.error(f"a regular expression before it; this is {exc}") from exc
+            raise reader.error_before(f"a regular expression; this is {exc}") from exc
     raise reader.error("one of ==, !=, <, <=, >, >=, contains, matches and advances within")
 
 
@@ -375,17 +412,20 @@ def _read_literal(reader: Reader) -> Any:  # noqa: ANN401  a JSON value
     if word := reader.take(r"(true|false|null)\b"):
         return _WORDS[word[0]]
     if number := reader.take(_NUMBER.pattern + r"(?![\w.])"):
-        found = as_number(number[0])
-        assert found is not None, "the pattern is that of a number"
+        if (found := as_number(number[0])) is None:
+            raise reader.error_before(f"a number of at most {MAX_DIGITS} digits")
         return int(found) if found == int(found) else found
-    raise reader.error('a number, a "text", true, false or null')
+    raise reader.error('a number (with an exponent of at most three digits), a "text", true, false or null')
 
 
 def _read_duration_s(reader: Reader) -> float:
     found = reader.take(r"[0-9.]+(?:ms|s|m|h|d)(?!\w)")
     if found is None:
         raise reader.error("a duration such as 30s, 5m or 1h")
-    return parse_duration_s(found[0])
+    try:
+        return parse_duration_s(found[0])
+    except InvalidValueError as exc:
+        raise reader.error_before("a duration such as 30s, 5m or 1h") from exc
 
 
 def parse_conditions(given: object, read_value: Callable[[Reader], Value], example: str) -> tuple[Condition, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from svcnode.core.codes import ReasonCode, code_for_http_status
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
     Params = list[Any] | dict[str, Any]
 
-TOO_MANY_REQUESTS = 429
 _ID = 1
 _MAX_SHOWN_CHARS = 200
 
@@ -29,6 +29,7 @@ _ERROR_CODES = {
     -32700: ReasonCode.BAD_REQUEST,
     -32600: ReasonCode.BAD_REQUEST,
     -32601: ReasonCode.NOT_SUPPORTED,
+    -32604: ReasonCode.NOT_SUPPORTED,  # "method not enabled" of Besu
     -32004: ReasonCode.NOT_SUPPORTED,  # "method not supported" of EIP-1474
     -32602: ReasonCode.BAD_REQUEST,
     -32005: ReasonCode.RATE_LIMITED,  # "limit exceeded" of EIP-1474
@@ -36,6 +37,13 @@ _ERROR_CODES = {
     -32097: ReasonCode.RATE_LIMITED,  # of some gateways of Ethereum
     429: ReasonCode.RATE_LIMITED,  # as in HTTP: Solana's public endpoints, Alchemy
 }
+
+
+# Servers also say with a general error that they do not have a method: Nethermind with -32600, gateways with -32000.
+_GENERAL_ERRORS = {-32600, -32000}
+_NOT_SUPPORTED = re.compile(
+    r"\b(method|module|namespace)\b.{0,100}\b(is disabled|not (supported|enabled|available|found|exist))", re.IGNORECASE
+)
 
 
 class RpcError(CheckError):
@@ -75,7 +83,7 @@ def decode_result(response: HttpResponse, code_for_status: Callable[[int], Reaso
     name = f"HTTP status {status}: the body"
     if 200 <= status < 300:
         return result_of(document, name)
-    _raise_error(document, status)
+    _raise_error(document, code_for_status(status))
     raise RpcError(f"{name} is not a JSON-RPC response{_why(document)}", code_for_status(status))
 
 
@@ -88,12 +96,12 @@ def result_of(document: object, name: str = "the response") -> Any:  # noqa: ANN
             raise RpcError(f"{name} is not a JSON-RPC response{_why(document)}", ReasonCode.PROTOCOL_ERROR)
 
 
-def _raise_error(document: object, status: int = 200) -> None:
+def _raise_error(document: object, status_code: ReasonCode = ReasonCode.SERVER_ERROR) -> None:
     match document:
         case {"error": {"code": code, "message": message} as error}:
             text = excerpt(f"error {_message_text(code)}: {_message_text(message)}", _MAX_SHOWN_CHARS)
             number = code if isinstance(code, int) else 0
-            raise RpcError(text, _error_code(number, error.get("data"), status), number)
+            raise RpcError(text, _error_code(number, message, error.get("data"), status_code), number)
         case _:
             pass
 
@@ -102,11 +110,15 @@ def _why(document: object) -> str:
     return document.suffix if isinstance(document, InvalidJson) else ""
 
 
-def _error_code(number: int, data: object, status: int) -> ReasonCode:
+def _error_code(number: int, message: object, data: object, status_code: ReasonCode) -> ReasonCode:
+    """An error that says nothing else has the code of its HTTP status."""
     if isinstance(data, dict) and "numSlotsBehind" in data:
         return ReasonCode.LAGGING  # Solana has another meaning for -32005
-    code = _ERROR_CODES.get(number, ReasonCode.SERVER_ERROR)
-    return ReasonCode.RATE_LIMITED if status == TOO_MANY_REQUESTS else code
+    if status_code is ReasonCode.RATE_LIMITED:
+        return status_code
+    if number in _GENERAL_ERRORS and isinstance(message, str) and _NOT_SUPPORTED.search(message):
+        return ReasonCode.NOT_SUPPORTED
+    return _ERROR_CODES.get(number, status_code)
 
 
 def _message_text(value: object) -> str:

@@ -29,6 +29,7 @@ from svcnode.probes.options import Count, WebUrls
 
 if TYPE_CHECKING:
     from svcnode.net.http1 import HttpSession
+    from svcnode.net.http_response import HttpResponse
 
 STATUS_PATH = "/eth/v1/builder/status"
 
@@ -58,11 +59,11 @@ class MevBoostProbe(HttpSessionProbe):
     def _relay_request(self, text: str) -> tuple[str, PreparedRequest]:
         """The user name in the URL of a relay is its public key, which MEV-Boost does not send either."""
         url = replace(Url.parse(text), username="", password="")
-        return url.host_port, self.build_request(f"{url.path.rstrip('/')}{STATUS_PATH}", url=url)
+        return url.host_port, self.build_request(f"{url.path.rstrip('/')}{STATUS_PATH}", url=url, needs="body")
 
     async def check_session(self, session: HttpSession) -> Verdict | None:
         response = await session.send(self._status_request())
-        match response.status, response.document():
+        match _status_of(response), response.document():
             case 200, document if isinstance(document, dict) or not response.body:
                 return response.certificate_verdict or (await self._relays_verdict() if self._requests else None)
             case 503, {"code": 503, "message": str(message)}:
@@ -86,9 +87,18 @@ class MevBoostProbe(HttpSessionProbe):
         try:
             with step("relay", name):
                 async with asyncio.timeout(time_for_others_s()):
-                    status = (await self.send(request)).status
+                    status = _status_of(await self.send(request))
         except TimeoutError:
             return f"no response in time: {name}"
         except OSError as exc:
             return verdict_for_os_error(exc, name).reason
         return "" if status == 200 else f"HTTP status {status}: {name}"
+
+
+def _status_of(response: HttpResponse) -> int:
+    """With an error of the Builder API, the status in it: a proxy may send 200 with everything."""
+    match response.document():
+        case {"code": int(code), "message": str()} if response.status == 200:
+            return code
+        case _:
+            return response.status

@@ -13,6 +13,7 @@ unknown    the node does not have a method that the check needs; no file descrip
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -49,6 +50,8 @@ class OpNodeProbe(RpcChainProbe):
         if self.chain_id not in (None, chain_id):
             return self.failed(f"it follows chain {chain_id}, but chain_id is {self.chain_id}", ReasonCode.WRONG_CHAIN)
         for name, limit_s, option in self._limits(config, chain_id):
+            if limit_s == math.inf:
+                continue
             time_s = number_at(status, f"/{name}/timestamp")
             if not time_s:  # the node has just started
                 return self.not_ready(f"{name} is not known yet", ReasonCode.STARTING)

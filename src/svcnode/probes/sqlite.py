@@ -2,7 +2,7 @@
 
 ready      all of it can be read, the file is not truncated, and no write lock is held for all of `lock_wait`
            with `query`: it returns 1, or what `require` says
-not ready  a write lock is held for longer, or another file is at the path since the last check
+not ready  a write lock is held for longer, or another file has been put at the path since the last check
            with `query`: a condition of `starting` holds; a value that must advance has not yet
            with `write`: it is full or read-only
 failed     missing, corrupt, not a SQLite database, or of another application if `application_id` is set
@@ -163,7 +163,7 @@ class SqliteProbe(SqlProbe, UrlProbe):
         except sqlite3.Error as exc:
             return self._verdict_for_error(exc)
         if self._memory.is_replaced_by(identity):
-            text = f"another database is at this path since the last check: {self.path}"
+            text = f"the database at this path has been replaced since the last check: {self.path}"
             return Verdict.not_ready(text, code=ReasonCode.REPLACED)
         return Verdict.ready()
 

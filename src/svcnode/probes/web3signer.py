@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError
@@ -23,6 +23,7 @@ from svcnode.net.http_response import MAX_BODY_BYTES
 from svcnode.probes.base import CheckError
 from svcnode.probes.chain import LARGE_BODY_BYTES
 from svcnode.probes.http_client import HttpSessionProbe
+from svcnode.probes.json_pointer import json_excerpt
 from svcnode.probes.options import strings
 
 if TYPE_CHECKING:
@@ -68,8 +69,7 @@ class Web3SignerProbe(HttpSessionProbe):
         if not isinstance(document, dict):
             raise self._unexpected("/healthcheck", response)
         claims = [document[name] for name in ("status", "outcome") if name in document]  # older signers have the second
-        checks = document.get("checks", [])
-        down = [*_down(checks)] if isinstance(checks, list) else []
+        down = [*_down(document.get("checks", []))]
         if "DOWN" in claims or down:
             text = f"these checks of the signer are DOWN: {', '.join(down) or 'not named'}"
             return self.failed(text, ReasonCode.UNHEALTHY)
@@ -109,11 +109,19 @@ class Web3SignerProbe(HttpSessionProbe):
         )
 
 
-def _down(checks: list[Any]) -> Iterator[str]:
-    """The names of the checks that are not UP, without those that only hold others."""
-    for check in checks:
-        match check:
-            case {"checks": list(inner)}:
-                yield from _down(inner)
-            case {"id": str(name), "status": str(status)} if status != UP:
-                yield name[:60]
+def _down(checks: object) -> Iterator[str]:
+    """The names of the checks that are not UP, with those that hold others. They may be nested as deeply as JSON."""
+    waiting = [checks]
+    while waiting:
+        found = waiting.pop()
+        if not isinstance(found, list):
+            yield f"{json_excerpt(found)} is not a list of checks"
+            continue
+        for check in found:
+            if not isinstance(check, dict):
+                yield json_excerpt(check)
+                continue
+            if check.get("status", UP) != UP:
+                name = check.get("id")
+                yield name[:60] if isinstance(name, str) else "not named"
+            waiting.append(check.get("checks", []))

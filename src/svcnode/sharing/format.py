@@ -70,6 +70,7 @@ class KeyKind(StrEnum):
     PLANNED_MAINTENANCE = "planned_maintenance"  # the same, for a later time
 
 
+REPORTS = "reports"  # the source of a state that follows from reports to a replica
 ALL_REPLICAS = "all"  # the scope of what is asked of all replicas; that of one replica is its owner
 WORK_KINDS = (KeyKind.DRAINS, KeyKind.MAINTENANCE, KeyKind.PLANNED_MAINTENANCE)
 
@@ -556,7 +557,7 @@ def _service_document(
 def _evidence_source(options: Mapping[str, Any], *, is_checked: bool) -> str:
     """Where the evidence of a service comes from. Evidence from another source says nothing about it."""
     if not is_checked:
-        return "status" if "status" in options else "reports"
+        return "status" if "status" in options else REPORTS
     if "probe" not in options:
         return "restricted"
     return f"{zlib.crc32(json.dumps(options['probe'], sort_keys=True, separators=(',', ':')).encode()):08x}"

@@ -17,12 +17,14 @@ from svcnode.sharing.record import (
     OwnCheck,
     ServiceRecord,
     from_registry,
+    with_shared_reports,
 )
-from svcnode.sharing.rules import choose_observers, observers
+from svcnode.sharing.rules import choose_observers, continued_down, known_down, observers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from svcnode.core.model import Service
     from svcnode.node.definition import ProbeConfig
     from svcnode.node.node_state import NodeState
     from svcnode.sharing.format import ServiceDocument
@@ -57,7 +59,11 @@ class NodeSync:
         shared = self.observer.shared(record)
         is_frozen, is_in_node = self._losses.is_frozen(self._node.now_s()), service_id in self._node
         if shared is not None and (record.own is not None or is_in_node or not is_frozen):
-            self._sync_shared(self.record(service_id), shared)
+            record = self.record(service_id)
+            self._sync_shared(record, shared)
+            if record.is_new and not self.observer.view.is_cached:
+                record.is_new = False
+                self._begin(record)
         elif record.own is not None:
             self._sync_unpublished(record, record.own.definition)
         else:
@@ -79,6 +85,19 @@ class NodeSync:
             self._apply(record, Definition(from_registry(document.service, document.valid_s)))
         record.made_from = made_from
 
+    def _begin(self, record: ServiceRecord) -> None:
+        """With the state of the node: a service that is Down there is Down here, whatever this process has not seen."""
+        states, (service, state) = self.observer.published(record), self._known(record)
+        known, record.is_unknown = known_down(states), not states
+        if known is None:
+            return
+        own = state if record.check is None else record.check.state
+        down = continued_down(known, own, service.policy, self._node.now_s())
+        if down is not None:
+            if record.check is not None:
+                self._set_check(record, down)
+            self._node.set_decided_states({record.id: down})
+
     def _choose_observers(self, record: ServiceRecord, shared: SharedService) -> None:
         """As long as only the cache is known, nobody knows which replicas are live, and who checks what."""
         view = self.observer.view
@@ -93,10 +112,13 @@ class NodeSync:
         """Who receives the reports applies the ttl. Others notice only that no report comes from the registry."""
         document, found, now_s = shared.definition, self._node.peek(record.id), self._node.now_s()
         state = state_machine.initial_state(now_s) if found is None else found[1]
-        is_received = document.fixed_status is not None or self.observer.is_silence_received(
-            record, shared, state, now_s
-        )
-        service = document.service if is_received else from_registry(document.service, document.valid_s)
+        self.observer.note_reporter(record, now_s)
+        if document.fixed_status is not None or shared.owners == (self.observer.owner,):
+            service = document.service
+        elif self.observer.is_silence_received(record, shared, state, now_s):
+            service = with_shared_reports(document.service)
+        else:
+            service = from_registry(document.service, document.valid_s)
         self._apply(record, Definition(service))
 
     def _sync_checked(self, record: ServiceRecord, made_from: MadeFrom) -> None:
@@ -122,12 +144,18 @@ class NodeSync:
         record.observers = (replica,) if is_observer else ()
         self._set_source(record, NOT_SHARED if record.document is None else record.document.source)
         record.made_from = None
+        if record.reports_here and record.document is not None:
+            self.observer.note_reporter(record, self._node.now_s())
+            if not self.observer.receives_itself(record):  # others may, as long as the registry does not say who
+                service = from_registry(definition.service, record.document.valid_s)
+                definition = definition._replace(service=service)
         self._apply(record, definition if is_observer else definition._replace(probe_config=None))
 
     def _set_source(self, record: ServiceRecord, source: str) -> None:
         if record.source not in (None, source):
             self._set_check(record, self._initial_state())
             self._node.set_decided_states({record.id: self._initial_state()})
+            record.reporter = None
         record.source = source
 
     def _apply(self, record: ServiceRecord, definition: Definition, unchecked_reason: str = "") -> None:
@@ -148,7 +176,14 @@ class NodeSync:
         elif probe_config is None:
             self._end_check(record)
         elif record.check is None:
-            record.check = OwnCheck(self._known_state(record), has_vote=False)
+            self._begin_check(record)
+
+    def _begin_check(self, record: ServiceRecord) -> None:
+        """From the state of the node. Down is published at once: a replica that starts now must find it."""
+        state = self._known(record)[1]
+        record.check = OwnCheck(state, has_vote=state.status is Status.DOWN)
+        if record.check.has_vote:
+            self._on_new_state(record.id)
 
     def _end_check(self, record: ServiceRecord) -> None:
         if record.check is not None:
@@ -156,22 +191,22 @@ class NodeSync:
             self._on_new_state(record.id)
 
     def _set_check(self, record: ServiceRecord, state: ServiceState) -> None:
-        """A state that is published without evidence: the service is not Up."""
+        """A state that is published without own evidence: the service is not Up."""
         record.check = OwnCheck(state, has_vote=True)
         self._on_new_state(record.id)
         self.merge([record.id])
 
     def _set_unchecked(self, record: ServiceRecord, reason: str) -> None:
         if record.check is None or not record.check.state.reason.startswith(reason):
-            known = self._known_state(record)
+            known = self._known(record)[1]
             before = known if known.status is Status.DOWN else self._initial_state()
             code, now_s = ReasonCode.DRIVER_MISSING, self._node.now_s()
             self._set_check(record, state_machine.without_evidence(before, reason, code, now_s))
 
-    def _known_state(self, record: ServiceRecord) -> ServiceState:
+    def _known(self, record: ServiceRecord) -> tuple[Service, ServiceState]:
         found = self._node.peek(record.id)
         assert found is not None, "it was added before"
-        return found[1]
+        return found
 
     def _initial_state(self) -> ServiceState:
         return state_machine.initial_state(self._node.now_s())
@@ -185,12 +220,22 @@ class NodeSync:
 
     # ---- states
 
+    def note_reporters(self) -> None:
+        """Before the view is replaced: the reports in it are still the newest ones."""
+        now_s = self._node.now_s()
+        for record in self.records.values():
+            if not record.is_checked:
+                self.observer.note_reporter(record, now_s)
+
     def merge(self, ids: Iterable[str]) -> None:
         """Set the states that follow from what is observed."""
         now_s = self._node.now_s()
         states: dict[str, ServiceState] = {}
         for service_id in ids:
-            record, found = self.records.get(service_id), self._node.peek(service_id)
+            record = self.records.get(service_id)
+            if record is not None and not record.is_checked and self.observer.note_reporter(record, now_s):
+                self.sync_one(service_id)
+            found = self._node.peek(service_id)
             if record is None or found is None:
                 continue
             service, before = found

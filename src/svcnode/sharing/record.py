@@ -16,13 +16,19 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.model import MAX_STALE_AFTER_S, Outcome, Policy, ServiceState, Status
 from svcnode.core.text import MAX_REASON_CHARS, truncate
 from svcnode.sharing.format import replica_of
-from svcnode.sharing.rules import merged_state, renewal_due_at_s, report_order, service_state, still_down
+from svcnode.sharing.rules import (
+    merged_state,
+    renewal_due_at_s,
+    report_order,
+    service_state,
+    still_down,
+)
 from svcnode.sharing.view import ObservedState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from svcnode.core.model import Evidence, Service
+    from svcnode.core.model import Evidence, KnownBefore, Service
     from svcnode.node.definition import Definition
     from svcnode.sharing.format import ServiceDocument
     from svcnode.sharing.rules import ObserverChoice
@@ -47,8 +53,10 @@ class OwnCheck(NamedTuple):
     has_vote: bool  # whether the state is from evidence of this replica
     is_redefined: bool = False  # since the last check: by the new definition, its evidence may have expired for others
 
-    def after(self, evidence: Evidence, policy: Policy, now_s: float) -> OwnCheck:
-        before = state_machine.as_of(self.state, now_s, policy)
+    def after(self, evidence: Evidence, policy: Policy, now_s: float, known: KnownBefore | None = None) -> OwnCheck:
+        """`known`: before the restart of this process, if nobody has known anything since then."""
+        state = self.state if known is None else state_machine.with_memory(self.state, known)
+        before = state_machine.as_of(state, now_s, policy)
         state = state_machine.apply_evidence(before, evidence, policy, now_s)
         return OwnCheck(state, self.has_vote or evidence.verdict.outcome is not Outcome.UNKNOWN)
 
@@ -71,11 +79,21 @@ class MadeFrom(NamedTuple):
         return self.document is other.document and self.own is other.own and self[2:] == other[2:]
 
 
+class Reporter(NamedTuple):
+    """Where the newest report that is known has arrived."""
+
+    report: ObservedState
+    is_client: bool  # who wrote it to the registry; otherwise a replica has received it
+    revision: int  # of the key of the replica, which has another one when it joins again; 0: not known
+    is_forgotten: bool = False  # that replica has started again, or no longer has the service
+
+
 class RegistryReception(NamedTuple):
     """The times between which the registry is received: since it was connected, until it was lost."""
 
     since_s: float = math.inf
     until_s: float = -math.inf
+    listening_since_s: float = -math.inf  # since this process runs without a break, and receives reports itself
 
     @property
     def is_lost(self) -> bool:
@@ -90,10 +108,15 @@ class ServiceRecord:
     choice: ObserverChoice | None = None  # how the observers of a checked service were chosen
     source: str | None = None  # of the evidence; None: not known yet
     made_from: MadeFrom | None = None
+    is_new: bool = True  # the registry was not read since this replica knows the service
+    is_unknown: bool = False  # when it was read, nobody had published a state
     check: OwnCheck | None = None  # None: not checked here
     reported: ServiceState | None = None  # by reports to this replica
     renewal_due_at_s: float = math.inf  # when newer evidence of others is passed on
     is_undecided: bool = False  # Initializing until there is newer evidence
+    reporter: Reporter | None = None  # None: no report is known
+    has_moved: bool = False  # reports have come to more than one place
+    heard_since_s: float = -math.inf  # since when no replica is missing that may have received reports
     silence_due_at_s: float = math.inf  # when a report can no longer have been missed
 
     @property
@@ -148,6 +171,10 @@ class Observer(NamedTuple):
         others = (state for state in self.view.observed_by_all(record.id) if state.observer != self.replica)
         return (*(() if own is None else (own,)), *others, *self.view.reports(record.id))
 
+    def published(self, record: ServiceRecord) -> list[ObservedState]:
+        """The states in the registry, what an earlier process of this replica has left included."""
+        return [state for state in self.view.observed_by_all(record.id) if state.source == record.source]
+
     def decide(self, record: ServiceRecord, before: ServiceState, now_s: float) -> ServiceState | None:
         """The state that follows from what is observed. None: the node keeps the state that it has."""
         if record.observers == (self.replica,) and record.check is not None:
@@ -180,37 +207,86 @@ class Observer(NamedTuple):
         code = ReasonCode.UNCONFIRMED if state.status is Status.UP else state.code
         return state._replace(reason=truncate(reason, MAX_REASON_CHARS), code=code)
 
-    def is_silence_received(
-        self,
-        record: ServiceRecord,
-        shared: SharedService,
-        state: ServiceState,
-        now_s: float,
-    ) -> bool:
-        """Whether this replica would have received a report, and so applies the ttl; otherwise others do.
+    # ---- reports
 
-        May set `silence_due_at_s`.
+    def note_reporter(self, record: ServiceRecord, now_s: float) -> bool:
+        """Remember where the newest report arrived. Returns whether that was elsewhere than before."""
+        before, ended = record.reporter, self.view.ended_report(record.id)
+        known = [each for each in (ended, self._missing_report(record)) if each is not None]
+        newest = max((*self.observed(record, now_s), *known), key=report_order, default=None)
+        if newest is None or (before is not None and newest is before.report):
+            return False
+        is_client = newest in self.view.reports(record.id)
+        was_there = before is not None and before.report.observer == newest.observer
+        ended_revision = before.revision if before is not None and was_there else 0
+        revision = ended_revision if newest is ended else self._revision(newest.observer)
+        record.reporter = Reporter(newest, is_client, revision)
+        record.has_moved |= before is not None and not was_there
+        return before is None or _place(before) != _place(record.reporter)
+
+    def _missing_report(self, record: ServiceRecord) -> ObservedState | None:
+        """The newest report, if nobody publishes it any more: the replica that had received it is lost."""
+        reporter = record.reporter
+        if reporter is None or reporter.is_client or reporter.report.observer == self.replica:
+            return None
+        name = reporter.report.observer
+        is_same = not reporter.is_forgotten and self._revision(name) == reporter.revision
+        return None if is_same and self.view.observed(name, record.id) is not None else reporter.report
+
+    def _revision(self, replica: str) -> int:
+        return self.view.replica_revision(replica)
+
+    def receives_itself(self, record: ServiceRecord) -> bool:
+        """Whether the reports come to this replica, and did not stop coming only because it did not listen."""
+        reporter = record.reporter
+        if reporter is None or reporter.is_client or reporter.report.observer != self.replica:
+            return False
+        may_be_elsewhere = record.has_moved and self.reception.is_lost
+        return report_order(reporter.report)[0] >= self.reception.listening_since_s and not may_be_elsewhere
+
+    def is_silence_received(
+        self, record: ServiceRecord, shared: SharedService, state: ServiceState, now_s: float
+    ) -> bool:
+        """Whether a report would be known here, wherever it had arrived, so that this replica applies the ttl.
+
+        May set `heard_since_s` and `silence_due_at_s`.
         """
-        reception = self.reception
-        newest = max(self.observed(record, now_s), key=report_order, default=None)
-        if newest is None:
-            reporters = {replica_of(owner) for owner in shared.owners}
-        else:
-            reporters = {None if newest in self.view.reports(record.id) else newest.observer}
-        if self.replica in reporters or None not in reporters:
-            return self.replica in reporters
-        # A client reports by the registry. While it is lost, and for a ttl after it, a service that does not report may
-        # not be able to.
+        if shared.owners == (self.owner,) or self.receives_itself(record):
+            return True
+        self._note_return(record, shared, now_s)
+        reporter, reception = record.reporter, self.reception
+        has_clients = any(replica_of(owner) is None for owner in shared.owners)
+        if self._is_elsewhere(reporter) or not (has_clients or self.owner in shared.owners):
+            return False  # the other replica applies the ttl; while it is lost, nobody knows
+        # While the registry is lost, and for a ttl after it, a service that does not report may not be able to.
         if state.code == ReasonCode.TTL_EXPIRED and state.since_s <= reception.until_s:
             return True
         if reception.is_lost:
             return False
-        at_s = -math.inf if newest is None else report_order(newest)[0]
-        due_at_s = reception.since_s + shared.definition.valid_s
-        if max(state.registered_at_s, at_s) >= reception.since_s or now_s >= due_at_s:
+        since_s = max(reception.since_s, record.heard_since_s)
+        due_at_s = since_s + shared.definition.valid_s
+        at_s = -math.inf if reporter is None else report_order(reporter.report)[0]
+        if max(state.registered_at_s, at_s) >= since_s or now_s >= due_at_s:
             return True
         record.silence_due_at_s = due_at_s
         return False
+
+    def _is_elsewhere(self, reporter: Reporter | None) -> bool:
+        """Whether another replica receives the reports, or has done so and is lost."""
+        if reporter is None or reporter.is_client or reporter.is_forgotten:
+            return False
+        return reporter.report.observer != self.replica
+
+    def _note_return(self, record: ServiceRecord, shared: SharedService, now_s: float) -> None:
+        """Of the replica that had received the newest report: the new process knows nothing of it. So all that have the
+        service wait for the next report. They also do if that replica has the service no more.
+        """
+        reporter = record.reporter
+        if reporter is None or not self._is_elsewhere(reporter):
+            return
+        name = reporter.report.observer
+        if self._revision(name) not in (0, reporter.revision) or name not in shared.owner_replicas:
+            record.reporter, record.heard_since_s = reporter._replace(is_forgotten=True), now_s
 
     def set_renewal(
         self, record: ServiceRecord, policy: Policy, state: ServiceState, now_s: float, *, is_decided: bool
@@ -228,7 +304,8 @@ class Observer(NamedTuple):
 
     def _votes(self, record: ServiceRecord, shared: SharedService, now_s: float) -> Sequence[ObservedState]:
         if not shared.definition.is_checked:
-            return self.observed(record, now_s)
+            missing = self._missing_report(record)
+            return (*self.observed(record, now_s), *(() if missing is None else (missing,)))
         found = (
             self._own_observation(record, now_s) if name == self.replica else self.view.observed(name, record.id)
             for name in record.observers
@@ -253,6 +330,10 @@ class Observer(NamedTuple):
         )
 
 
+def _place(reporter: Reporter) -> tuple[str, bool, int]:
+    return reporter.report.observer, reporter.is_client, reporter.revision
+
+
 def evidence_at_s(state: ServiceState) -> float:
     """From when the state is valid: the last success if Up, the last evidence otherwise, or the registration."""
     at_s = state.last_ready_at_s if state.status is Status.UP else state.last_evidence_at_s
@@ -269,7 +350,17 @@ def from_registry(service: Service, valid_s: float) -> Service:
 
 
 def is_from_registry(service: Service) -> bool:
-    return service.policy.stale_code == ReasonCode.REGISTRY_LOST
+    return service.policy.stale_code == ReasonCode.REGISTRY_LOST and service.policy.ttl_s is None
+
+
+def with_shared_reports(service: Service) -> Service:
+    """A service whose ttl this replica applies, and whose reports may arrive elsewhere."""
+    return replace(service, policy=_shared_policy(service.policy))
+
+
+@lru_cache(maxsize=256)
+def _shared_policy(policy: Policy) -> Policy:
+    return replace(policy, stale_code=ReasonCode.REGISTRY_LOST)
 
 
 @lru_cache(maxsize=256)

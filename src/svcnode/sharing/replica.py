@@ -85,6 +85,7 @@ class Replica:
         self._cache = cache
         self._is_cache_due, self._is_cache_urgent = asyncio.Event(), asyncio.Event()
         self._wake = asyncio.Event()  # there is something to publish
+        self._was_read = asyncio.Event()  # the registry, once
         self._has_seen_itself = self._was_connected = False
         self._is_work_due = True
         self._foreign_issues: frozenset[str] = frozenset()
@@ -286,6 +287,7 @@ class Replica:
             await asyncio.sleep(backoff.next_delay_s())
 
     async def _publish(self) -> None:
+        await self._was_read.wait()  # what an earlier process has left, too: joining deletes it
         await self._publishing.wait_for_changes()
         self._publish_work()
         if self._has_seen_itself and self._instance_in_view() not in (self._instance, None):
@@ -354,6 +356,7 @@ class Replica:
 
     async def _follow_on(self) -> None:
         """After each range."""
+        self._was_read.set()
         self.work.apply(self.view.work())
         if self._on_synced is not None:
             on_synced, self._on_synced = self._on_synced, None

@@ -10,6 +10,7 @@ All replicas apply them to the same keys, so all come to the same result. These 
 
 from __future__ import annotations
 
+import math
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,6 +21,7 @@ from svcnode.core.state_machine import without_evidence
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from svcnode.core.model import Policy
     from svcnode.sharing.view import ObservedState, SharedService
 
 
@@ -86,7 +88,7 @@ def merged_state(
     if definition.fixed_status is not None:
         return MergedState(definition.fixed_status, "set in the configuration", ReasonCode.FIXED, None, None)
     if not definition.is_checked:
-        return newest_report(states)
+        return newest_report(states, definition.valid_s, now_s)
     return majority(states, observer_count, definition.valid_s, now_s)
 
 
@@ -124,17 +126,53 @@ def _merged(agreeing: Sequence[ObservedState], evidence_at_s: float, needed: int
     return MergedState(first.status, first.reason, first.code, evidence_at_s, since_s)
 
 
-def newest_report(reports: Sequence[ObservedState]) -> MergedState | None:
+def known_down(states: Sequence[ObservedState]) -> ObservedState | None:
+    """What most of those say who publish a state, if it is Down, however old it is: nothing better is known."""
+    down = [state for state in states if state.status is Status.DOWN]
+    return down[0] if 2 * len(down) > len(states) else None
+
+
+def continued_down(known: ObservedState, own: ServiceState, policy: Policy, now_s: float) -> ServiceState | None:
+    """The state of a service that is Down by the registry when this replica begins to know it: its start improves
+    nothing. Successes so far count towards the recovery. None if the own checks have decided otherwise.
+    """
+    is_not_ready = (
+        own.status is Status.INITIALIZING and own.last_evidence_at_s is not None and not own.failures_in_a_row
+    )
+    if own.status is Status.DOWN or own.ready_in_a_row >= policy.rise or is_not_ready:
+        return None
+    since_s = now_s if known.since_s is None else min(known.since_s, now_s)
+    return own._replace(
+        status=Status.DOWN,
+        reason=known.reason,
+        code=known.code,
+        since_s=since_s,
+        first_failure_at_s=since_s,
+        known_before=None,
+    )
+
+
+def newest_report(reports: Sequence[ObservedState], valid_s: float, now_s: float) -> MergedState | None:
     """Of a service that reports by itself. A report of unknown time is older than the others, and is never Up.
 
-    The ttl is applied by the node, as to all states. A service that is Down, maybe because no report comes, is Down for
-    as long as its observer has this state.
+    When a report of Up has expired, whoever has found the service Down since that report is right. The ttl is applied
+    by the node, as to all states. A service that is Down, maybe because no report comes, is Down for as long as its
+    observer has this state.
     """
     newest = max(reports, key=report_order, default=None)
-    if newest is None or (newest.status is Status.UP and newest.evidence_at_s is None):
+    if newest is None:
         return None
-    at_s = newest.known_at_s or newest.evidence_at_s if newest.status is Status.DOWN else newest.evidence_at_s
-    return MergedState(newest.status, newest.reason, newest.code, at_s, newest.since_s)
+    at_s = report_order(newest)[0]
+    if newest.status is Status.UP and now_s >= at_s + valid_s:
+        down = [each for each in reports if each.status is Status.DOWN]
+        later = [each for each in down if each.since_s is not None and each.since_s >= at_s > -math.inf]
+        return _reported(max(later, key=report_order)) if later else None
+    return _reported(newest)
+
+
+def _reported(report: ObservedState) -> MergedState:
+    at_s = report.known_at_s or report.evidence_at_s if report.status is Status.DOWN else report.evidence_at_s
+    return MergedState(report.status, report.reason, report.code, at_s, report.since_s)
 
 
 def report_order(report: ObservedState) -> tuple[float, int]:

@@ -69,7 +69,8 @@ class SharedServices:
     ) -> None:
         self._node = node
         self.losses = Losses(replica_owner(replica))
-        observer = Observer(replica, replica_owner(replica), view)
+        reception = RegistryReception(listening_since_s=node.now_s())
+        observer = Observer(replica, replica_owner(replica), view, reception)
         self._sync = NodeSync(node, observer, self.losses, self._add_new_state)
         self._default_observers = default_observers
         self._on_change = on_change
@@ -156,6 +157,7 @@ class SharedServices:
     def set_view(self, view: RegistryView) -> None:
         """After a restore of old data. What was known before stays, until the replicas have written theirs again."""
         self.losses.remember(self._sync.observer.view)
+        self._sync.note_reporters()
         self._sync.observer = self._sync.observer._replace(view=view)
 
     def compare(self) -> None:
@@ -183,22 +185,39 @@ class SharedServices:
         await self._pass_on_newer()
 
     async def set_connected(self) -> None:
-        self._set_reception(RegistryReception(self._node.now_s(), math.inf))
+        self._set_reception(since_s=self._node.now_s(), until_s=math.inf)
         await self._sync_reported()
 
     async def set_lost(self, received_until_s: float) -> None:
         """All reports by the registry up to this time are known."""
-        self._set_reception(self._sync.observer.reception._replace(until_s=received_until_s))
+        self._set_reception(until_s=received_until_s)
+        await self._sync_unreceived(received_until_s)
+
+    async def _sync_unreceived(self, received_until_s: float) -> None:
+        """After a time in which reports may have been missed: what followed from it is taken back."""
         seemed_silent = [
             service.id
             for service, state in self._node
-            if state.code == ReasonCode.TTL_EXPIRED and state.since_s > received_until_s
+            if state.code == ReasonCode.CANNOT_CHECK
+            or (state.code == ReasonCode.TTL_EXPIRED and state.since_s > received_until_s)
         ]
         await self._sync_reported()
         self._retract_silence(service_id for service_id in seemed_silent if self._is_from_registry(service_id))
 
-    def _set_reception(self, reception: RegistryReception) -> None:
+    def _set_reception(self, **times_s: float) -> None:
+        reception = self._sync.observer.reception._replace(**times_s)
         self._sync.observer = self._sync.observer._replace(reception=reception)
+
+    async def _follow_standstill(self) -> None:
+        """This process, or its machine, may have been suspended."""
+        now_s, standstill = self._node.standstill.tick(), self._node.standstill
+        was_noticed = standstill.ended_at_s <= self._sync.observer.reception.listening_since_s
+        if was_noticed or standstill.began_at_s == -math.inf:
+            return
+        self._set_reception(listening_since_s=standstill.ended_at_s)
+        if not self._sync.observer.reception.is_lost:
+            self._set_reception(since_s=now_s)
+        await self._sync_unreceived(standstill.began_at_s)
 
     def _retract_silence(self, ids: Iterable[str]) -> None:
         """These services may have reported: there was no evidence that they are Down."""
@@ -218,6 +237,7 @@ class SharedServices:
     async def tick(self) -> None:
         """Twice a second: what follows from the time alone."""
         now_s = self._node.now_s()
+        await self._follow_standstill()
         if self.losses.decide(self._sync.observer.view, now_s):
             self._is_sync_due = True
             self._on_change()
@@ -295,7 +315,8 @@ class SharedServices:
             record, found = self._sync.records.get(service_id), self._node.peek(service_id)
             if record is None or record.check is None or found is None:
                 continue
-            before, record.check = record.check, record.check.after(evidence, found[0].policy, now_s)
+            known = found[1].known_before if record.is_unknown else None
+            before, record.check = record.check, record.check.after(evidence, found[0].policy, now_s, known)
             if record.check.is_to_publish(before):
                 self.changed_states.add(service_id)
             states[service_id] = record.check.state

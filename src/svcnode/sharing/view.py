@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from svcnode.sharing.format import (
     ALL_REPLICAS,
+    REPORTS,
     EvidenceDocument,
     Ignored,
     IgnoredKind,
@@ -207,6 +208,7 @@ class RegistryView:
         self._issues: dict[tuple[str, ...], str] = {}
         self._states: dict[str, _ReplicaStates] = {}
         self._reports: dict[str, dict[str, ObservedState]] = {}  # by id and owner
+        self._ended_reports: dict[str, ObservedState] = {}  # the newest one by id
         self._senders: dict[str, TargetSender] = {}  # by target
         self._told: dict[str, TargetTold] = {}  # by target
         self._work: dict[RegistryKey, WorkDocument] = {}
@@ -290,6 +292,10 @@ class RegistryView:
     def reports(self, service_id: str) -> tuple[ObservedState, ...]:
         """Of clients without a replica."""
         return tuple(report for _, report in sorted(self._reports.get(service_id, {}).items()))
+
+    def ended_report(self, service_id: str) -> ObservedState | None:
+        """The newest one to a replica that no longer publishes it: it may be lost, but the report was made."""
+        return self._ended_reports.get(service_id)
 
     def sender(self, target: str) -> TargetSender | None:
         """None if no live replica sends to it."""
@@ -457,6 +463,7 @@ class RegistryView:
                 del self._issues[names]
                 self._has_changed_issues = True
             case KeyKind.STATES:
+                self._keep_report(self.observed(*names), names[1])
                 self._states[names[0]].delete(names[1])
                 if not self._states[names[0]].states:
                     del self._states[names[0]]
@@ -472,6 +479,13 @@ class RegistryView:
             case KeyKind.DRAINS | KeyKind.MAINTENANCE | KeyKind.PLANNED_MAINTENANCE:
                 del self._work[key]
                 self._has_changed_work = True
+
+    def _keep_report(self, report: ObservedState | None, service_id: str) -> None:
+        if report is None or report.source != REPORTS or report.evidence_at_s is None:
+            return
+        known = self._ended_reports.get(service_id)
+        if known is None or (known.evidence_at_s or 0.0) <= report.evidence_at_s:
+            self._ended_reports[service_id] = report
 
     def _update_service(self, service_id: str) -> None:
         self._ordered = None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from svcnode.core.codes import ReasonCode
+from svcnode.core.model import Outcome
 from tests.support.backends import ReceivedRequest, http_response
 from tests.support.probe_assertions import KeepAliveBackend, assert_reused
 from tests.support.servers.base import module_server
@@ -87,7 +89,8 @@ def test_what_a_node_does_not_offer_says_nothing_about_it(check: CheckRunner) ->
         url = f"beacon+http://{backend.address}"
         for option in ("max_slot_lag", "min_peers"):
             assert check(url, **{option: 1}) == unknown(ReasonCode.NOT_FOUND)
-        assert check(url) == READY
+        verdict = check(url)
+        assert (verdict.outcome, "health" in verdict.reason) == (Outcome.READY, True)
     with KeepAliveBackend(node(http_response(401))) as backend:
         assert check(f"beacon+http://{backend.address}") == failed(ReasonCode.AUTH_REQUIRED)
 
@@ -100,6 +103,17 @@ def test_a_node_that_learns_the_genesis_later_is_judged_by_the_clock_from_then_o
     assert [verdict for verdict, _ in results] == [READY, LAGGING]
 
 
+def test_a_chain_that_begins_again_is_judged_by_its_new_genesis(check: CheckRunner, server: BeaconServer) -> None:
+    results = check.sequence(
+        server.url,
+        lambda: server.set(genesis_s=int(time.time()) - 600),
+        lambda: server.set(missed_slots=20),
+        lambda: server.set(missing=["/eth/v1/beacon/genesis"]),  # that is no good news
+        lambda: server.set(missing=[], missed_slots=0),
+    )
+    assert [verdict for verdict, _ in results] == [READY, READY, LAGGING, LAGGING, READY]
+
+
 SYNCED = {"head_slot": "9", "sync_distance": "0", "is_syncing": False, "is_optimistic": False, "el_offline": False}
 
 
@@ -107,7 +121,7 @@ SYNCED = {"head_slot": "9", "sync_distance": "0", "is_syncing": False, "is_optim
     "changes",
     [
         *({"sync_distance": value} for value in (None, "many", "-1", "9" * 5000)),
-        *({"head_slot": value} for value in (None, "abc", "-5")),
+        *({"head_slot": value} for value in (None, "abc", "-5", ["5"])),
         *({key: "true"} for key in ("is_syncing", "is_optimistic", "el_offline")),
         {"is_syncing": None},
     ],
@@ -119,7 +133,31 @@ def test_a_sync_status_with_an_invalid_value_is_failed(check: CheckRunner, chang
         assert check(f"beacon+http://{backend.address}") == failed(ReasonCode.UNEXPECTED_RESPONSE)
 
 
-@pytest.mark.parametrize("spec", [{}, {"SECONDS_PER_SLOT": "0"}, {"SECONDS_PER_SLOT": "twelve"}])
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"SECONDS_PER_SLOT": "12"}, READY),
+        ({"SLOT_DURATION_MS": "12000"}, READY),
+        ({"SLOT_DURATION_MS": "12000", "SECONDS_PER_SLOT": "6"}, READY),
+        ({"SLOT_DURATION_MS": "6000", "SECONDS_PER_SLOT": "12"}, LAGGING),
+    ],
+)
+def test_the_time_of_a_slot_is_that_in_milliseconds_if_there_is_one(
+    check: CheckRunner, spec: dict[str, str], expected: object
+) -> None:
+    pages = {"health": {}, "syncing": SYNCED | {"head_slot": "100"}, "spec": spec, "peer_count": {"connected": "9"}}
+    pages["genesis"] = {"genesis_time": str(int(time.time()) - 1200)}
+
+    def respond(request: ReceivedRequest) -> bytes:
+        return http_response(200, json.dumps({"data": pages[request.target.rpartition("/")[2]]}))
+
+    with KeepAliveBackend(respond) as backend:
+        assert check(f"beacon+http://{backend.address}") == expected
+
+
+@pytest.mark.parametrize(
+    "spec", [{}, {"SECONDS_PER_SLOT": "0"}, {"SECONDS_PER_SLOT": "twelve"}, {"SLOT_DURATION_MS": None}]
+)
 def test_times_of_the_chain_that_are_not_valid_are_failed(check: CheckRunner, spec: dict[str, str]) -> None:
     pages = {"health": {}, "syncing": SYNCED, "genesis": {"genesis_time": "1606824023"}, "spec": spec}
 

@@ -16,6 +16,8 @@ from tests.support.servers.chains import METHODS, VALIDATOR, VOTE_ACCOUNT, respo
 from tests.support.verdicts import READY, failed, not_ready, unknown
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from svcnode.core.model import Verdict
     from tests.support.check_runner import CheckRunner
 
@@ -28,6 +30,14 @@ A_DAY_S = 86_400
 OPTIONAL = {"net_peerCount", "net_info", "getnetworkinfo", "eth_blockNumber", "commit", "getGenesisHash", "getSlot"}
 OPTIONAL |= {"getVoteAccounts", "chain_getHeader", "getblockheader", "web3_clientVersion", "getVersion"}
 OPTIONAL |= {"eth_getTransactionByBlockNumberAndIndex"}
+# How Besu, Nethermind (in two versions) and gateways say that they do not have a method.
+NOT_SUPPORTED = [
+    [200, -32604, "Method not enabled", None],
+    [200, -32600, "net_peerCount found but the containing module is disabled", None],
+    [200, -32600, "The method 'eth_chainId' is found but the namespace 'Eth' is disabled for http://[::]:8545", None],
+    [200, -32000, "method not supported", None],
+]
+REFUSALS = [*NOT_SUPPORTED, [403, -32000, "forbidden", None], [200, -32600, "invalid request", None]]
 NEEDED = [(kind, method) for kind, methods in METHODS.items() for method in methods if method not in OPTIONAL]
 
 
@@ -69,6 +79,8 @@ def test_a_method_that_does_not_exist_says_nothing_about_the_client(check: Check
     verdict = run(check, kind, missing=[method])
     assert verdict == unknown(ReasonCode.NOT_SUPPORTED)
     assert method in verdict.reason
+    for unsupported in NOT_SUPPORTED:
+        assert run(check, kind, errors={method: unsupported}) == unknown(ReasonCode.NOT_SUPPORTED)
 
 
 @pytest.mark.parametrize(
@@ -77,6 +89,10 @@ def test_a_method_that_does_not_exist_says_nothing_about_the_client(check: Check
 def test_the_method_of_peers_is_needed_only_with_the_option(check: CheckRunner, kind: str, method: str) -> None:
     assert run(check, kind, missing=[method]) == READY
     assert run(check, kind, {"min_peers": 1}, missing=[method]) == unknown(ReasonCode.NOT_SUPPORTED)
+    for refused in REFUSALS:
+        assert run(check, kind, errors={method: refused}) == READY
+    for unsupported in NOT_SUPPORTED:
+        assert run(check, kind, {"min_peers": 1}, errors={method: unsupported}) == unknown(ReasonCode.NOT_SUPPORTED)
     assert run(check, kind, {"min_peers": 26}) == TOO_FEW_PEERS
     assert run(check, kind, {"min_peers": 0}, peers=0) == READY
 
@@ -249,13 +265,30 @@ def test_missed_blocks_are_counted_over_several_checks(check: CheckRunner) -> No
             lambda: later(3, misses_every=1),
             lambda: later(95),
             lambda: later(20),
-            lambda: later(-1000),
+            lambda: later(-1000),  # another node, which lags behind
+            lambda: state.update(behind=10**6, cached_at=state["cached_at"] + 2000),  # and a chain that has begun again
             validator=True,
             max_block_age="off",
         )
-        assert [verdict for verdict, _ in results] == [READY, READY, DUTIES_MISSED, DUTIES_MISSED, DUTIES_MISSED, READY]
+        assert [verdict for verdict, _ in results] == [READY, READY, *[DUTIES_MISSED] * 4, READY]
         commits = sum(b'"commit"' in request.body for request in backend.requests)
-        assert commits == 20 + 3 + 3 + 20 + 20 + 20
+        assert commits == 20 + 3 + 3 + 20 + 20 + 0 + 20
+
+
+def test_missed_blocks_are_counted_behind_a_balancer_of_nodes_of_which_one_lags(check: CheckRunner) -> None:
+    state: dict[str, Any] = {"cached_at": time.time(), "misses_every": 8}
+
+    def respond(request: ReceivedRequest) -> bytes:
+        return respond_as("cometbft", **state)(request)
+
+    def later(seconds: int) -> Callable[[], None]:
+        return lambda: state.update(cached_at=state["cached_at"] + seconds)
+
+    with KeepAliveBackend(respond) as backend:
+        url = f"cometbft+http://{backend.address}"
+        steps = [later(-2 if number % 2 else 12) for number in range(16)]
+        results = check.sequence(url, *steps, validator=True, max_block_age="off")
+        assert results[-1][0] == DUTIES_MISSED
 
 
 def test_a_node_with_many_peers_has_a_long_list_of_them(check: CheckRunner) -> None:
@@ -329,6 +362,9 @@ def test_an_older_bitcoin_node_has_the_time_in_the_header_of_its_newest_block(ch
 # ---- opnode
 
 
+OPNODE_AGES = ("max_block_age", "max_safe_age", "max_finalized_age", "max_l1_age")
+
+
 @pytest.mark.parametrize(
     ("state", "options", "expected"),
     [
@@ -337,6 +373,7 @@ def test_an_older_bitcoin_node_has_the_time_in_the_header_of_its_newest_block(ch
         ({"finalized_age_s": 3000}, {}, LAGGING),
         ({"finalized_age_s": 3000, "chain": 7777777}, {}, READY),  # its batches may take hours
         ({"finalized_age_s": 50_000, "chain": 7777777}, {}, LAGGING),
+        ({"is_syncing": True}, dict.fromkeys(OPNODE_AGES, "off"), READY),
         ({}, {"max_safe_age": "1m"}, LAGGING),
         ({}, {"max_finalized_age": "1m"}, LAGGING),
     ],
@@ -345,7 +382,16 @@ def test_an_op_node(check: CheckRunner, state: dict[str, Any], options: dict[str
     assert run(check, "opnode", options, **state) == expected
 
 
+@pytest.mark.parametrize(
+    ("limit", "expected"), [({}, not_ready(ReasonCode.STARTING)), ({"max_finalized_age": "off"}, READY)]
+)
+def test_an_op_node_that_has_finalized_nothing(check: CheckRunner, limit: dict[str, Any], expected: object) -> None:
+    names = ("unsafe_l2", "head_l1", "current_l1", "safe_l2", "finalized_l2")
+    heads = {name: {"timestamp": 0 if name == "finalized_l2" else int(time.time())} for name in names}
+    assert run(check, "opnode", limit, results={"optimism_syncStatus": heads}) == expected
+
+
 def test_an_op_node_cannot_make_its_own_limits_meaningless(check: CheckRunner) -> None:
-    config = {"l2_chain_id": 7777777, "block_time": 10**30, "seq_window_size": 10**30}
+    config = {"l2_chain_id": 7777777, "block_time": 10**19, "seq_window_size": 10**19}
     verdict = run(check, "opnode", age_s=1_000_000, chain=7777777, results={"optimism_rollupConfig": config})
     assert verdict == LAGGING

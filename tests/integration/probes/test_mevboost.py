@@ -32,6 +32,8 @@ OFFLINE = not_ready(ReasonCode.UPSTREAM_OFFLINE)
         (http_response(200), READY),  # the Builder API asks for no body
         (http_response(200, "<html>It works!</html>"), failed(ReasonCode.UNEXPECTED_RESPONSE)),
         (ALL_UNAVAILABLE, OFFLINE),
+        (http_response(200, '{"code":503,"message":"all relays are unavailable"}'), OFFLINE),
+        (http_response(200, '{"code":400,"message":"bad request"}'), failed(ReasonCode.BAD_REQUEST)),
         (http_response(503, "<html>no backend</html>"), failed(ReasonCode.SERVER_ERROR)),
         (http_response(404), failed(ReasonCode.NOT_FOUND)),
         (http_response(204), failed(ReasonCode.UNEXPECTED_RESPONSE)),
@@ -62,6 +64,8 @@ def test_enough_relays_must_be_available(check: CheckRunner) -> None:
         verdict = check(url, relays=relays)
         assert (verdict.outcome, bad.address in verdict.reason) == (Outcome.READY, True)
         assert check(url, relays=relays, min_relays=2) == OFFLINE
+        claiming = stack.enter_context(HttpBackend(http_response(200, '{"code":500,"message":"no database"}')))
+        assert check(url, relays=[f"http://{claiming.address}"]) == OFFLINE
         assert check(url, relays=[f"http://127.0.0.1:{port}", f"http://{bad.address}"]) == OFFLINE
 
 

@@ -63,6 +63,10 @@ def contradiction(status: str, outcome: str, check: str) -> bytes:
     return http_response(200, json.dumps({"status": status, "outcome": outcome, "checks": checks}))
 
 
+def claiming_up(*checks: Any) -> bytes:
+    return http_response(200, json.dumps({"status": "UP", "checks": checks}))
+
+
 @pytest.mark.parametrize(
     ("pages", "options", "expected"),
     [
@@ -80,6 +84,17 @@ def contradiction(status: str, outcome: str, check: str) -> bytes:
         ({"healthcheck": contradiction("UP", "DOWN", "UP")}, {}, failed(ReasonCode.UNHEALTHY)),
         ({"healthcheck": contradiction("DOWN", "UP", "UP")}, {}, failed(ReasonCode.UNHEALTHY)),
         ({"healthcheck": http_response(503, '{"status": "DOWN", "checks": []}')}, {}, failed(ReasonCode.UNHEALTHY)),
+        *(
+            ({"healthcheck": claiming_up(one)}, {}, failed(ReasonCode.UNHEALTHY))
+            for one in (
+                {"id": "keys", "status": "DOWN", "checks": []},
+                {"id": "keys", "status": "DOWN", "checks": [{"id": "files", "status": "UP"}]},
+                {"status": "DOWN"},
+                {"status": None},
+                "DOWN",
+                {"checks": {"keys": "DOWN"}},
+            )
+        ),
         ({"healthcheck": http_response(404)}, {}, NOT_SUPPORTED),
         ({"keys": http_response(404)}, {}, NOT_SUPPORTED),
         ({"upcheck": http_response(404)}, {}, failed(ReasonCode.NOT_FOUND)),

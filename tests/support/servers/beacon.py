@@ -30,6 +30,7 @@ class BeaconServer(FakeHttpServer):
         "sync_distance": 0,
         "peers": 50,
         "slot_s": SLOT_S,
+        "genesis_s": GENESIS_S,
         "slots_per_epoch": 32,
         "validator_status": "active_ongoing",
         "is_live": True,  # in every epoch that is asked for
@@ -65,7 +66,7 @@ def _syncing(request: Request) -> Response:
     """This API writes numbers as strings."""
     state = request.state
     flags = {name: state[name] for name in ("is_syncing", "is_optimistic", "el_offline")}
-    head = int(now_s(state) - GENESIS_S) // state["slot_s"] - state["missed_slots"]
+    head = int(now_s(state) - state["genesis_s"]) // state["slot_s"] - state["missed_slots"]
     slots = {"head_slot": str(head), "sync_distance": str(state["sync_distance"])}
     return Response(200, {"data": slots | flags})
 
@@ -75,7 +76,9 @@ def _peer_count(request: Request) -> Response:
 
 
 def _genesis(request: Request) -> Response:
-    return Response(200, {"data": {"genesis_time": str(GENESIS_S), "genesis_fork_version": "0x00000000"}})
+    return Response(
+        200, {"data": {"genesis_time": str(request.state["genesis_s"]), "genesis_fork_version": "0x00000000"}}
+    )
 
 
 def _spec(request: Request) -> Response:

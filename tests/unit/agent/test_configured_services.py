@@ -160,6 +160,25 @@ def test_changes_are_logged_and_a_status_down_and_node_health_503_are_warnings_b
     ]
 
 
+def test_the_state_has_a_line_for_each_service_that_is_not_up_but_not_for_thousands(
+    setup: Setup, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("svcnode.agent.configured_services.MAX_LOGGED_STATES", 2)
+    setup.apply([fixed("a"), fixed("b", Status.DOWN), probed("c")])
+    caplog.set_level(logging.INFO, "svcnode")
+    setup.services.log_not_up()
+    fields = ("event", "service", "status", "code", "reason")
+    assert fields_of(caplog.records, *fields) == [
+        ("state", "b", "Down", "fixed", "set in the configuration"),
+        ("state", "c", "Initializing", "no_evidence", "no evidence yet"),
+    ]
+    setup.apply([fixed(name, Status.DOWN) for name in "bdefg"])
+    caplog.clear()
+    setup.services.log_not_up()
+    assert fields_of(caplog.records, "event", "service") == [("state", "b"), ("state", "d"), ("state", None)]
+    assert caplog.records[-1].args == (3,)
+
+
 def test_other_callbacks_run_while_many_services_are_applied(setup: Setup) -> None:
     seen: list[int] = []
 

@@ -473,8 +473,12 @@ def test_every_code_is_planted() -> None:
     assert {code for _, code, _ in PLANTED} == set(Code)
 
 
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference.md"
+
+
+@pytest.mark.skipif(not REFERENCE.exists(), reason="the wheel has no pages")
 def test_the_reference_has_every_code() -> None:
-    text = (Path(__file__).parents[3] / "docs/reference.md").read_text(encoding="utf-8")
+    text = REFERENCE.read_text(encoding="utf-8")
     listed = re.search(r"The `level` of a finding.*", text)
     assert listed is not None
     assert re.findall("`([a-z_]+)`", listed[0])[-len(Code) :] == list(Code)

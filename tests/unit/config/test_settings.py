@@ -20,6 +20,7 @@ from svcnode.config import (
     find_node_file,
     load,
     load_control,
+    load_history,
     load_notify,
     node_environ,
 )
@@ -159,14 +160,12 @@ def test_a_command_about_a_node_finds_the_file_and_the_socket_of_the_node_that_s
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    system, runtime = tmp_path / "etc.toml", tmp_path / "run"
-    monkeypatch.setattr("svcnode.config.SYSTEM_FILE", system)
-    monkeypatch.setattr("svcnode.config.SYSTEM_RUNTIME_DIRECTORY", runtime)
+    system, runtime = system_file(tmp_path, monkeypatch), tmp_path / "run" / "svcnode"
     assert find_node_file(None) is None
     system.write_text("[node]\n")
     assert (find_node_file(None), find_file(None)) == (system, None)
     assert socket_of(system, HOME="/home").parts[1] == "home"  # systemd does not run it
-    runtime.mkdir()
+    runtime.mkdir(parents=True)
     assert socket_of(system, HOME="/home") == runtime / "control.sock"
     assert socket_of(system, STATE_DIRECTORY="/state").parts[1] == "state"  # in the environment of the node
     Path("svcnode.toml").write_text("[node]\n")
@@ -174,20 +173,41 @@ def test_a_command_about_a_node_finds_the_file_and_the_socket_of_the_node_that_s
     assert socket_of(Path("svcnode.toml"), HOME="/home").parts[1] == "home"
 
 
-def test_the_node_that_systemd_runs_has_the_folders_of_its_unit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def system_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """/etc/svcnode/svcnode.toml of another root."""
+    (folder / "etc" / "svcnode").mkdir(parents=True)
+    directories = {"RUNTIME_DIRECTORY": folder / "run", "STATE_DIRECTORY": folder / "var" / "lib"}
+    monkeypatch.setattr("svcnode.config.SYSTEM_FOLDER", folder / "etc" / "svcnode")
+    monkeypatch.setattr("svcnode.config.SYSTEM_FILE", folder / "etc" / "svcnode" / "svcnode.toml")
+    monkeypatch.setattr("svcnode.config.SYSTEM_DIRECTORIES", directories)
+    return folder / "etc" / "svcnode" / "svcnode.toml"
+
+
+@pytest.mark.parametrize(("name", "unit"), [("svcnode", "svcnode"), ("validator-8", "svcnode@validator-8")])
+def test_commands_find_the_folders_of_the_unit_that_runs_the_node(
+    name: str, unit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    system, runtime, state = tmp_path / "etc.toml", tmp_path / "run", tmp_path / "lib"
-    monkeypatch.setattr("svcnode.config.SYSTEM_FILE", system)
-    monkeypatch.setattr("svcnode.config.SYSTEM_RUNTIME_DIRECTORY", runtime)
-    monkeypatch.setattr("svcnode.config.SYSTEM_STATE_DIRECTORY", state)
-    state.mkdir()
-    assert node_environ(system, {"A": "b"}) == {"A": "b", "STATE_DIRECTORY": str(state)}
-    runtime.mkdir()
-    assert node_environ(system, {}) == {"RUNTIME_DIRECTORY": str(runtime), "STATE_DIRECTORY": str(state)}
+    file = system_file(tmp_path, monkeypatch).with_stem(name)
+    runtime, state = tmp_path / "run" / unit, tmp_path / "var" / "lib" / unit
+    state.mkdir(parents=True)
+    assert node_environ(file, {"A": "b"}) == {"A": "b", "STATE_DIRECTORY": str(state)}
+    runtime.mkdir(parents=True)
+    both = {"RUNTIME_DIRECTORY": str(runtime), "STATE_DIRECTORY": str(state)}
+    assert node_environ(file, {}) == both
     given = {"STATE_DIRECTORY": "/state"}  # the environment of the node itself
-    assert node_environ(system, given) == given
-    assert node_environ(tmp_path / "other.toml", {}) == node_environ(None, {}) == {}
+    assert node_environ(file, given) == given
+    file.write_text(f'[node]\nname = "{name}"\n')
+    assert socket_of(file) == runtime / "control.sock"
+    assert load_history(file, {}).path == state / "nodes" / name / "history.db"
+    monkeypatch.chdir(file.parent)
+    assert node_environ(Path(file.name), {}) == both
+
+
+def test_other_files_have_no_folders_of_systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    system = system_file(tmp_path, monkeypatch)
+    (tmp_path / "run" / "svcnode").mkdir(parents=True)
+    others = (None, tmp_path / "svcnode.toml", system.with_name("svcnode"), system.with_name("other.toml"))
+    assert [node_environ(file, {}) for file in others] == [{}] * len(others)
 
 
 def socket_of(file: Path, **environ: str) -> Path:

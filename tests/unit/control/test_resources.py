@@ -516,6 +516,16 @@ def test_a_service_that_the_node_has_from_elsewhere_can_be_registered_and_stays_
         ("POST", "/v1/services/indexer", None, 405, None),
         ("GET", "/v1/services/unknown", None, 404, None),
         ("PUT", "/v1/services/indexer", ["ttl"], 400, ""),
+        *(
+            (
+                "PUT",
+                "/v1/services/a",
+                {"probe": {"url": "http://a", "require": [f"/x < {number}"]}},
+                400,
+                "/probe/require",
+            )
+            for number in ("1e99999999", "1e9999999999999999999", "1" * 200)
+        ),
         ("PUT", "/v1/services/%0a", {"ttl": "5s"}, 400, None),
         ("PUT", "/v1/services/%ff", {"ttl": "5s"}, 400, None),
         ("PUT", "/v1/services/indexer/status", {"status": "green"}, 400, "/status"),

@@ -152,8 +152,20 @@ def test_the_policy_sets_the_code_of_a_stale_service(verdicts: tuple[tuple[float
     policy = replace(POLICY, stale_code=ReasonCode.REGISTRY_LOST)
     state = as_of(state_after(*verdicts), 93.0, policy)
     assert (state.status is Status.UP, state.code) == (False, ReasonCode.REGISTRY_LOST)
-    assert "registry for 33 s" in state.reason
+    assert "more than 33 s" in state.reason
     assert as_of(state, 1e6, policy) is state
+
+
+@pytest.mark.parametrize(("is_shared", "status"), [(True, Status.INITIALIZING), (False, Status.DOWN)])
+def test_reports_that_this_machine_could_not_receive_from_others_are_not_missing(
+    is_shared: bool, status: Status
+) -> None:
+    policy = replace(HEARTBEAT, stale_code=ReasonCode.REGISTRY_LOST if is_shared else ReasonCode.STALE)
+    up = next_state(initial_state(0.0), Evidence(READY, 5.0), policy)
+    state = as_of(up, 60.0, policy, standstill_s=50.0)
+    assert state.status is status
+    assert as_of(state, 1e6, policy) is state
+    assert as_of(up, 60.0, policy).code == ReasonCode.TTL_EXPIRED, "without a standstill"
 
 
 def test_evidence_that_this_machine_could_not_renew_says_so_in_the_same_words_for_all() -> None:

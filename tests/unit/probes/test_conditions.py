@@ -35,6 +35,17 @@ def problem(text: str, document: Any) -> Problem | None:
     return asyncio.run(find_problem(json_conditions([text]), document))
 
 
+# Numbers that take long to calculate, or that cannot be calculated.
+TOO_LARGE = [
+    "1e1000",
+    "1e-1000",
+    "1e99999999",
+    "1e9999999999999999999",
+    "1" * 101,
+    "0x" + "f" * 101,
+    10**100,
+    -(10**100),
+]
 HOLDS = [
     ("/peers >= 3", {"peers": 3}),
     ("/peers>=3", {"peers": 3.5}),
@@ -56,6 +67,9 @@ HOLDS = [
     ('/version >= "v1.2"', {"version": "v1.3"}),
     ("value == 7", 7),
     ("value contains 7", [1, 7]),
+    ("value contains 0.1", [0.1]),
+    ("/wei < 1e300", {"wei": "9" * 100}),
+    ("/wei < 1e999", {"wei": "1e998"}),
     ('"/a b/c=d" == 1', {"a b": {"c=d": 1}}),
     ("/a~1b/0 == 1", {"a/b": [1]}),
     ('/modes contains "full"', {"modes": ["full"]}),
@@ -70,12 +84,14 @@ HOLDS = [
     ("age of /at < 1m", {"at": hex(int(NOW.timestamp() - 30))}),
     ("age of /at <= 1s", {"at": (NOW + timedelta(seconds=50)).isoformat()}),  # the clocks differ a little
     ("age of /at > 1d", {"at": "2026-11-01"}),
+    ("age of /at <= 30s", {"at": "2026-11-17t11:59:45z"}),
 ]
 FAILS = [
     ("/peers >= 3", {"peers": 2}, "unexpected_response"),
     ("/peers >= 3", {"peers": "many"}, "unexpected_response"),
     ("/peers >= 3", {"peers": True}, "unexpected_response"),
     ("/peers >= 3", {"peers": float("nan")}, "unexpected_response"),
+    *(("/peers >= 3", {"peers": value}, "unexpected_response") for value in TOO_LARGE),
     ("/peers >= 3", {}, "unexpected_response"),
     ("/peers != 3", {}, "unexpected_response"),
     ("/synced == true", {"synced": 1}, "unexpected_response"),
@@ -97,6 +113,9 @@ FAILS = [
     ("age of /at <= 30s", {"at": 10**400}, "unexpected_response"),
     ("age of /at <= 30s", {"at": float("inf")}, "clock_skew"),
     ("age of /at <= 30s", {"at": float("-inf")}, "lagging"),
+    *(("age of /at <= 30s", {"at": value}, "unexpected_response") for value in TOO_LARGE),
+    ("age of /at <= 30s", {"at": "2" * 10_000}, "unexpected_response"),
+    ("age of /at >= 5m", {"at": "2026-11-17T11:59:45Z"}, "unexpected_response"),
     ("age of /at <= 30s", {"at": True}, "unexpected_response"),
     ("age of /at <= 30s", {"at": None}, "unexpected_response"),
     ("age of /at <= 30s", {}, "unexpected_response"),
@@ -169,6 +188,28 @@ def test_a_restarted_service_counts_from_its_new_value_and_the_window_goes_on() 
     assert [height.read(0) for _ in range(7)] == ["holds"] * 6 + [STALLED]
 
 
+def test_servers_that_stand_still_do_not_advance_together() -> None:
+    """As behind a balancer: the value falls and returns for ever."""
+    for values in ([1000, 990], [1000, 990, 980], [980, 1000, 990, 990, 1000]):
+        height = Height()
+        assert {height.read(values[number % len(values)]) for number in range(60)} >= {STALLED}
+        assert {height.read(values[number % len(values)]) for number in range(60)} == {STALLED}
+
+
+def test_servers_of_which_one_lags_behind_advance_together() -> None:
+    height = Height()
+    found = [height.read(1000 + number // 3 - 5 * (number % 2)) for number in range(60)]
+    assert set(found[4:]) == {"holds"}
+
+
+def test_a_service_that_was_restarted_twice_counts_again_when_the_window_is_over() -> None:
+    height = Height()
+    for value in (100, 101, 0, 1, 2, 0):
+        height.read(value)
+    assert [height.read(value) for value in range(1, 6)] == ["holds"] * 5
+    assert [height.read(value) for value in range(6, 10)] == [STALLED, "holds", "holds", "holds"]
+
+
 def test_growth_that_may_be_old_starts_the_window_again() -> None:
     height = Height()
     height.read(7)
@@ -193,7 +234,7 @@ def test_numbers_and_times_advance_in_any_form(values: tuple[Any, Any]) -> None:
     assert [height.read(value) for value in values] == [STARTING, "holds"]
 
 
-@pytest.mark.parametrize("value", [True, [], "high"])
+@pytest.mark.parametrize("value", [True, [], "high", *TOO_LARGE])
 def test_what_is_neither_a_number_nor_a_time_cannot_advance(value: Any) -> None:
     assert Height().read(value) == "failed unexpected_response"
 
@@ -218,7 +259,12 @@ def test_a_failure_comes_before_what_only_has_to_start() -> None:
         ("/peers >= three", "character 11"),
         ("/peers >= 3 blocks", "character 13"),
         ("/peers >= 3s", "character 11"),
-        ("/peers > true", "at its end"),
+        ("/peers > true", "character 10"),
+        *((f"/peers >= {value}", "character 11") for value in TOO_LARGE),
+        ('/status matches "("', "character 17"),
+        ("age of /at <= 1.2.3s", "character 15"),
+        ("/height advances within 1.2.3s", "character 25"),
+        ("age of /at <= 1" + "0" * 400 + "d", "character 15"),
         ('/status == "ok', "character 12"),
         ("/status = ok", "character 9"),
         ("age of /at == 3s", "character 12"),

@@ -198,22 +198,22 @@ def test_evidence_is_passed_on_long_before_the_known_one_expires() -> None:
 
 
 def test_the_newest_report_counts() -> None:
-    merged = newest_report([state("a", UP, 1.0), state("b", DOWN, 2.0), state("c", UP, None)])
+    merged = newest_report([state("a", UP, 1.0), state("b", DOWN, 2.0), state("c", UP, None)], VALID_S, 3.0)
     assert merged is not None
     assert (merged.status, merged.evidence_at_s) == (DOWN, 2.0)
-    assert newest_report([]) is None
+    assert newest_report([], VALID_S, 3.0) is None
 
 
 def test_a_report_of_unknown_time_may_say_down_but_not_up() -> None:
-    assert newest_report([state("a", UP, None)]) is None
-    merged = newest_report([state("a", DOWN, None)])
+    assert newest_report([state("a", UP, None)], VALID_S, 3.0) is None
+    merged = newest_report([state("a", DOWN, None)], VALID_S, 3.0)
     assert merged is not None
     assert (merged.status, merged.evidence_at_s) == (DOWN, None)
 
 
 def test_an_up_report_of_unknown_time_is_not_replaced_by_an_older_one() -> None:
     old, new = state("a", DOWN, None), state("b", UP, None)._replace(mod_revision=2)
-    assert newest_report([new, old]) is None
+    assert newest_report([new, old], VALID_S, 3.0) is None
 
 
 # ---- with a view

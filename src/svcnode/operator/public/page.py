@@ -91,8 +91,8 @@ def read_file(name: str) -> bytes:
 
 def _now(view: PublicView, going_on: Sequence[Outage]) -> str:
     items = [
-        f'<li class="outage"><b dir="auto">{escape_text(view.names[outage.service_id])}</b> is not available since '
-        f"{_time(outage.begin_s)} <span>({_duration(view.as_of_s - outage.begin_s)})</span></li>"
+        f'<li class="outage"><b dir="auto">{escape_text(view.names[outage.service_id])}</b> has not been available '
+        f"since {_time(outage.begin_s)} <span>({_duration(view.as_of_s - outage.begin_s)})</span></li>"
         for outage in going_on
     ]
     items += [

@@ -1,7 +1,7 @@
 """The public view as JSON, in the shape of version 2 of the API of Statuspage, which many programs can read.
 
-Its vocabulary has no word for "being checked": a service without fresh evidence is `degraded_performance`, and never
-`operational`. Fields that would need texts of people, such as descriptions, are null or empty.
+Its vocabulary has no word for "may have problems": a service without fresh evidence is `degraded_performance`, and
+never `operational`. Fields that would need texts of people, such as descriptions, are null or empty.
 """
 
 from __future__ import annotations

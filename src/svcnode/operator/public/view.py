@@ -43,7 +43,7 @@ class PublicStatus(Enum):
 
     OPERATIONAL = "Working"
     MAINTENANCE = "In maintenance"
-    CHECKING = "Being checked"  # it is starting, or there is no fresh evidence: nobody may conclude that it works
+    CHECKING = "May have problems"  # starting, syncing or slow, or no fresh evidence: nobody may conclude that it works
     OUTAGE = "Not available"
 
 
@@ -52,8 +52,8 @@ class Overall(Enum):
 
     OPERATIONAL = "All services are working"
     MAINTENANCE = "Maintenance is in progress"
-    CHECKING = "Some services are being checked"
-    UNKNOWN = "The services are being checked"
+    CHECKING = "Some services may have problems"
+    UNKNOWN = "The services may have problems"
     PARTIAL_OUTAGE = "Some services are not available"
     OUTAGE = "No service is available"
 
@@ -142,7 +142,7 @@ def overall_of(statuses: Iterable[PublicStatus]) -> Overall:
 
 
 def published_services(node: NodeState, publication: Publication) -> tuple[PublicService, ...]:
-    """Named and tagged services first, then groups. One that is named and not registered is being checked."""
+    """Named and tagged services first, then groups. One that is named and not registered may have problems."""
     listed = {service_id: node.find(service_id) for service_id in publication.services}
     grouped: dict[str, list[PublicService]] = {group: [] for group in publication.groups}
     if grouped or publication.tags:

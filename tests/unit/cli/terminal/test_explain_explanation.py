@@ -67,7 +67,7 @@ def test_a_service_that_depends_on_others_says_so_and_which_of_them_are_not_up()
     explanation = explain_service(document)
     assert "needs   ledger, storage" in explanation.about
     assert explanation.sections[0].title == WHY
-    assert explanation.sections[0].sentences[0].startswith("It depends on ledger, which is Down since ")
+    assert explanation.sections[0].sentences[0].startswith("It depends on ledger, which has been Down since ")
 
 
 def test_lines_are_the_headline_what_the_service_is_and_the_sections() -> None:
@@ -131,7 +131,7 @@ def test_any_details_are_explained(
     details = harness.details("db") | {"next_check_in_s": next_check_in_s}
     explanation = explain_service(details)
     assert explanation.status is Status(details["status"])
-    assert explanation.headline.startswith(f"db is {details['status']} since ")
+    assert explanation.headline.startswith(f"db has been {details['status']} since ")
     assert set(dict(explanation.sections)) >= {WHY, WHAT_CHANGES_IT} or details["status"] == "Up"
     assert all(line.isprintable() for line in explanation.lines)
     sentences = [line for _, lines in explanation.sections for line in lines if " svcnode probe " not in line]

@@ -200,7 +200,7 @@ def explain_service(document: Mapping[str, Any]) -> Explanation:
     return Explanation(
         status=details.status,
         headline=one_line(
-            f"{details.id} is {details.status.value} since {since} ({format_duration(details.since_s)}{restart})"
+            f"{details.id} has been {details.status.value} since {since} ({format_duration(details.since_s)}{restart})"
         ),
         about=tuple(map(one_line, [*_about_lines(details, in_maintenance=bool(document.get("maintenance"))), *needs])),
         sections=_sections(
@@ -239,7 +239,7 @@ def _cause_texts(document: Mapping[str, Any], details: ParsedDetails) -> Iterato
     for cause in document.get("causes", ()):  # an older node does not have it
         since = utc_text(cause["since"], details.now_s)
         yield (
-            f"It depends on {cause['id']}, which is {cause['status']} since {since} "
+            f"It depends on {cause['id']}, which has been {cause['status']} since {since} "
             f"({format_duration(cause['since_s'])})."
         )
 

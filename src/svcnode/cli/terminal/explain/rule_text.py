@@ -52,7 +52,7 @@ def _report_rule(details: ParsedDetails) -> str:
         missing = "no other report" if details.recent_checks else "no report"
         return f"A report is valid for {_setting_text('ttl', details.ttl_s)}, and {missing} arrived within that time."
     if details.code == ReasonCode.NO_EVIDENCE:
-        missing = "no report arrived since this replica started" if details.observed else "has not reported yet"
+        missing = "no report has arrived since this replica started" if details.observed else "has not reported yet"
         return f"The service has no probe: a program reports its status, and {missing}."
     if details.grace_s is not None:
         return f"The service has no probe: a job reports its results. {_job_rule(details)}"

@@ -1,0 +1,249 @@
+"""Heartbeats and reports that arrive at several replicas, or by the registry."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from svcnode.core.codes import ReasonCode
+from svcnode.core.model import Evidence, Status, Verdict
+from tests.support.replica_simulation import LEASE_S, MemoryCache
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.support.replica_simulation import Process, Simulation
+
+UP, INITIALIZING, DOWN = Status.UP, Status.INITIALIZING, Status.DOWN
+TTL_S = 40.0
+BEAT_S = 6.0
+NAMES = ("a", "b", "c")
+FILE = {"hb": {"ttl": f"{TTL_S:g}s"}}
+
+
+class Heartbeats:
+    """Three replicas with one service of the common file, which beats every 6 s, and what they say of it."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
+        self.caches = {name: MemoryCache() for name in NAMES}
+        for name in NAMES:
+            self.start(name)
+        simulation.run_for(2)
+
+    def start(self, name: str) -> Process:
+        clock_s = 1e5 * NAMES.index(name)
+        return self.simulation.start(name, FILE, clock_s=clock_s, cache=self.caches[name])
+
+    def __getitem__(self, name: str) -> Process:
+        return self.simulation.processes[name]
+
+    def alive(self) -> list[Process]:
+        return [each for each in self.simulation.processes.values() if each.is_alive and not each.is_suspended]
+
+    def run(self, duration_s: float, *receivers: str) -> dict[str, list[tuple[Status, str]]]:
+        """With a beat every 6 s, at these replicas in turn, the first one at once. Returns what each replica says."""
+        seen: dict[str, list[tuple[Status, str]]] = {}
+        self.simulation.after_step = lambda: self._note(seen)
+        end_s, number = self.simulation.now_s + duration_s, 0
+        while self.simulation.now_s < end_s:
+            if receivers:
+                self[receivers[number % len(receivers)]].beat("hb")
+                number += 1
+            self.simulation.run_for(min(BEAT_S, end_s - self.simulation.now_s))
+        self.simulation.after_step = lambda: None
+        return seen
+
+    def _note(self, seen: dict[str, list[tuple[Status, str]]]) -> None:
+        for process in self.alive():
+            state, states = process.node.state("hb"), seen.setdefault(process.name, [])
+            if not states or states[-1] != (state.status, state.code):
+                states.append((state.status, state.code))
+
+    def statuses(self) -> dict[str, Status]:
+        return {process.name: process.statuses()["hb"] for process in self.alive()}
+
+
+def statuses(seen: dict[str, list[tuple[Status, str]]], *names: str) -> set[Status]:
+    return {status for name in names or seen for status, _ in seen[name]}
+
+
+@pytest.fixture
+def heartbeats(simulation: Simulation) -> Heartbeats:
+    return Heartbeats(simulation)
+
+
+def begin(heartbeats: Heartbeats) -> None:
+    """One beat at a, long ago. Then they come to b; the others know the last one."""
+    heartbeats.run(BEAT_S, "a")
+    assert statuses(heartbeats.run(TTL_S + BEAT_S, "b"), "a", "c") == {UP}
+    heartbeats["b"].beat("hb")
+    heartbeats.simulation.run_for(2)
+
+
+# ---- the newest one counts, wherever it arrived
+
+
+def test_the_beats_of_a_replica_that_is_lost_count_until_their_ttl(heartbeats: Heartbeats) -> None:
+    begin(heartbeats)
+    heartbeats["b"].kill()
+    assert statuses(heartbeats.run(TTL_S - 8.0)) == {UP}
+    seen = heartbeats.run(2 * TTL_S)
+    assert [seen[name] for name in "ac"] == [
+        [(UP, ReasonCode.REPORTED), (INITIALIZING, ReasonCode.REGISTRY_LOST)] for _ in "ac"
+    ]
+
+
+@pytest.mark.parametrize("away_s", [0.0, 0.8, 5.0, LEASE_S + 5.0])
+def test_the_beats_count_while_the_replica_that_received_them_starts_again(
+    heartbeats: Heartbeats, away_s: float
+) -> None:
+    begin(heartbeats)
+    heartbeats["b"].kill()
+    heartbeats.simulation.run_for(away_s)
+    heartbeats.start("b")
+    assert statuses(heartbeats.run(TTL_S - away_s - 8.0), "a", "c") == {UP}
+    seen = heartbeats.run(TTL_S + 8.0)
+    assert [status for status, _ in seen["a"]] == [UP, INITIALIZING, DOWN], "silent for a ttl since b is back"
+    assert set(heartbeats.statuses().values()) == {DOWN}
+    heartbeats["c"].beat("hb")
+    heartbeats.simulation.run_for(1)
+    assert set(heartbeats.statuses().values()) == {UP}
+
+
+def test_beats_at_any_replica_keep_the_service_up_on_all(heartbeats: Heartbeats) -> None:
+    heartbeats.run(BEAT_S, "a")
+    assert statuses(heartbeats.run(3 * TTL_S, "a", "b", "c", "b")) == {UP}
+
+
+def test_silence_is_down_everywhere_after_the_ttl(heartbeats: Heartbeats) -> None:
+    heartbeats.run(TTL_S, "a", "b", "c")
+    heartbeats.run(TTL_S + 2.0)
+    assert set(heartbeats.statuses().values()) == {DOWN}
+
+
+def test_a_service_that_never_beats_is_down_after_the_ttl(heartbeats: Heartbeats) -> None:
+    heartbeats.run(TTL_S + 5.0)
+    assert set(heartbeats.statuses().values()) == {DOWN}
+
+
+# ---- etcd fails
+
+
+def wipe(heartbeats: Heartbeats) -> None:
+    heartbeats.simulation.etcd.wipe()
+
+
+def restart_etcd(heartbeats: Heartbeats) -> None:
+    heartbeats.simulation.etcd.stop()
+    heartbeats.simulation.run_for(3)
+    heartbeats.simulation.etcd.start()
+
+
+@pytest.mark.parametrize("fault", [wipe, restart_etcd])
+def test_beats_are_known_while_etcd_is_wiped_or_restarted(
+    heartbeats: Heartbeats, fault: Callable[[Heartbeats], None]
+) -> None:
+    begin(heartbeats)
+    fault(heartbeats)
+    assert statuses(heartbeats.run(2 * TTL_S, "b")) == {UP}
+
+
+def test_if_etcd_is_full_the_other_replicas_do_not_know(heartbeats: Heartbeats) -> None:
+    begin(heartbeats)
+    heartbeats.simulation.etcd.is_full = True
+    seen = heartbeats.run(2 * TTL_S, "b")
+    assert statuses(seen, "b") == {UP}
+    assert statuses(seen, "a", "c") == {UP, INITIALIZING}
+    heartbeats.simulation.etcd.is_full = False
+    assert DOWN not in statuses(heartbeats.run(15.0, "b"))
+    assert set(heartbeats.statuses().values()) == {UP}
+
+
+def test_a_replica_that_starts_while_etcd_is_away_knows_nothing(heartbeats: Heartbeats) -> None:
+    begin(heartbeats)
+    heartbeats.simulation.run_for(8)  # its cache is written
+    heartbeats.simulation.etcd.stop()
+    heartbeats["a"].kill()
+    heartbeats.simulation.run_for(5)
+    process = heartbeats.start("a")
+    # As the control store restores what it has: the last beat that came to this replica.
+    process.node.set_registered_at("hb", process.node.now_s() - 100.0)
+    process.node.record({"hb": Evidence(Verdict.ready(code=ReasonCode.REPORTED), process.node.now_s() - 60.0)})
+    assert statuses(heartbeats.run(2 * TTL_S, "b"), "a") == {INITIALIZING}
+    process.beat("hb")
+    assert statuses(heartbeats.run(TTL_S - 1.0), "a") == {UP}
+    heartbeats.simulation.etcd.start()
+    heartbeats.run(5.0, "a")
+    assert set(heartbeats.statuses().values()) == {UP}
+
+
+@pytest.mark.parametrize(("others", "status"), [(("a", "b"), INITIALIZING), (("a",), DOWN)])
+def test_without_etcd_silence_counts_where_all_reports_have_come_so_far(
+    heartbeats: Heartbeats, others: tuple[str, ...], status: Status
+) -> None:
+    heartbeats.run(2 * BEAT_S, *others)
+    heartbeats["a"].beat("hb")
+    heartbeats.simulation.run_for(2)
+    heartbeats.simulation.etcd.stop()
+    heartbeats.run(TTL_S + 2.0)
+    assert heartbeats.statuses()["a"] is status
+
+
+# ---- a replica was suspended
+
+
+@pytest.mark.parametrize("suspended_s", [16.0, 18.0, 60.0])
+def test_a_replica_that_was_suspended_does_not_take_reports_for_missing(
+    simulation: Simulation, suspended_s: float
+) -> None:
+    """A client reports by the registry every 5 s, with a ttl of 20 s."""
+    simulation.define("job", ttl="20s")
+    process = simulation.start("a", {}, clock_s=1e5)
+    seen: set[tuple[Status, str]] = set()
+
+    def report_for(duration_s: float) -> None:
+        end_s = simulation.now_s + duration_s
+        while simulation.now_s < end_s:
+            simulation.report("job")
+            simulation.run_for(5.0)
+
+    report_for(30.0)
+    simulation.run_for(2.0)
+    process.suspend()
+    report_for(suspended_s)
+    process.resume()
+    first = process.node.state("job")  # as a request finds it that is read first
+    assert first.status is not DOWN
+    simulation.after_step = lambda: seen.add((process.statuses()["job"], process.codes()["job"]))
+    report_for(30.0)
+    assert DOWN not in {status for status, _ in seen}
+    assert process.statuses()["job"] is UP
+    simulation.run_for(21.0)
+    assert process.codes()["job"] == ReasonCode.TTL_EXPIRED
+
+
+def test_a_client_that_ended_while_a_replica_was_suspended_is_down_a_ttl_later(simulation: Simulation) -> None:
+    simulation.define("job", ttl="20s")
+    process = simulation.start("a", {}, clock_s=1e5)
+    simulation.run_for(1.0)
+    simulation.report("job")
+    simulation.run_for(1.0)
+    process.suspend()
+    simulation.run_for(60.0)
+    process.resume()
+    simulation.run_for(19.0)
+    assert process.statuses()["job"] is INITIALIZING
+    simulation.run_for(3.0)
+    assert (process.statuses()["job"], process.codes()["job"]) == (DOWN, ReasonCode.TTL_EXPIRED)
+
+
+def test_beats_that_went_elsewhere_while_their_replica_was_suspended_count(heartbeats: Heartbeats) -> None:
+    begin(heartbeats)
+    heartbeats["b"].suspend()
+    assert statuses(heartbeats.run(TTL_S + BEAT_S, "c")) == {UP}
+    heartbeats["b"].resume()
+    assert heartbeats["b"].node.state("hb").status is not DOWN
+    assert DOWN not in statuses(heartbeats.run(BEAT_S, "c"))
+    assert set(heartbeats.statuses().values()) == {UP}
