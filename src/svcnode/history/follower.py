@@ -1,4 +1,4 @@
-"""The history that another process writes, read from its file: of the workers of a program, one writes."""
+"""Reads the history that another process writes, from its file: only one of the workers of a program writes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ log = logging.getLogger("svcnode.history")
 
 
 class _FollowedFile:
-    """Its writer notices by itself that it is corrupt."""
+    """The file of another process. If it is corrupt, the process that writes it notices that."""
 
     generation = 0
     is_readable = False
