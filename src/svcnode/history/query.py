@@ -14,6 +14,7 @@ import json
 import logging
 import math
 from contextlib import closing, contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote
 
@@ -27,7 +28,7 @@ from svcnode.net.threads import DaemonCall
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from svcnode.history.aggregator import MinuteAggregator
@@ -62,14 +63,19 @@ _SELECT_OF_SERVICES = _SELECT_TRANSITIONS.format(
         OR transitions.service IN (SELECT number FROM services WHERE id IN (SELECT value FROM json_each(?))))""",
     order="DESC",
 )
-# A page of the time line. "+" lets SQLite find the period in the index of times: an old file has far more ids.
+_IS_PROCESS = f"service IS NULL AND kind IN ('{STARTED}', '{STOPPED}')"
+# What the processes after the period have recorded begins here.
+_SELECT_END_ID = f"""
+    SELECT min(id) FROM transitions WHERE {_IS_PROCESS} AND id <= ?1 AND id > coalesce(
+        (SELECT max(id) FROM transitions WHERE {_IS_PROCESS} AND id <= ?1 AND at_us < ?2), 0)
+"""
+# "+" lets SQLite find the period in the index of times: an old file has far more ids.
+_SELECT_FIRST_ID = "SELECT min(+id) FROM transitions WHERE at_us >= ? AND at_us < ? AND +id > ? AND +id <= ?"
+# A page of the time line, and what is before it, by the order of recording: what is recorded late is dated earlier.
 _SELECT_PAGE = _SELECT_TRANSITIONS.format(
-    condition="""transitions.id IN (
-        SELECT id FROM transitions WHERE at_us >= ? AND at_us < ? AND +id > ? AND +id <= ? ORDER BY +id LIMIT ?)""",
-    order="",
+    condition="transitions.id > ? AND transitions.id <= ? AND +transitions.at_us < ?", order=""
 )
-# What is before a page: recorded on an earlier page, or dated before the period.
-_BEFORE_PAGE = "(transitions.id <= ? OR transitions.at_us < ?) AND transitions.id <= ?"
+_BEFORE_PAGE = "transitions.id <= ? AND +transitions.at_us < ?"
 _SELECT_STATUSES_BEFORE = f"""
     SELECT json_group_array(json_array({_TRANSITION_COLUMNS})) FROM (
         SELECT newest.*, services.id AS service_id
@@ -88,9 +94,26 @@ _SELECT_SOME_STATUSES_BEFORE = _SELECT_STATUSES_BEFORE.format(
 _SELECT_HEALTH_BEFORE = _SELECT_TRANSITIONS.format(
     condition=f"health <> health_before AND {_BEFORE_PAGE}", order="DESC"
 )
+# The newest start and stop, and what has ended the process that has recorded each of these transitions.
 _SELECT_PROCESS_BEFORE = _SELECT_TRANSITIONS.format(
-    condition=f"transitions.service IS NULL AND kind IN ('{STARTED}', '{STOPPED}') AND {_BEFORE_PAGE}", order="DESC"
+    condition=f"""transitions.id IN (
+        SELECT id FROM (SELECT id FROM transitions WHERE {_IS_PROCESS} AND {_BEFORE_PAGE} ORDER BY id DESC LIMIT 2)
+        UNION SELECT (SELECT min(id) FROM transitions WHERE {_IS_PROCESS} AND id > value AND {_BEFORE_PAGE})
+        FROM json_each(?))""",
+    order="",
 )
+# Of these starts without a stop before, by their ids: when the process before was last known to run.
+_SELECT_LAST_KNOWN = """
+    SELECT json_group_array(json_array(ids.value, max(previous.at_us / 1e6, coalesce({run}, 0))))
+    FROM json_each(?) AS ids
+    CROSS JOIN transitions AS start ON start.id = ids.value
+    CROSS JOIN transitions AS previous ON previous.id = (SELECT max(id) FROM transitions WHERE id < start.id)
+    WHERE previous.kind <> 'stopped'
+"""
+# A process runs for a moment before it records its start, so its own run begins before that, but ends later.
+_SELECT_RUN_BEFORE = """(
+    SELECT end_s FROM runs WHERE begin_s < start.at_us / 1e6 AND end_s <= start.at_us / 1e6
+    ORDER BY begin_s DESC LIMIT 1)"""
 _SELECT_KNOWN_IDS = "SELECT json_group_array(id) FROM services WHERE id IN (SELECT value FROM json_each(?))"
 _SELECT_END = """
     SELECT coalesce((SELECT max(id) FROM transitions), 0),
@@ -220,11 +243,16 @@ class HistoryQuery:
             written, unwritten = self._read(
                 lambda connection: _read_page(connection, period, up_to, limit), self._backlog.transitions
             )
-            in_file, opening = written or ([], Opening())
+            in_file = written or _PageInFile()
             published = [one for one in unwritten if one.id <= up_to]
-            by_id = {one.id: one for one in (*in_file, *published) if period.contains(one)}
+            recorded = [one for one in published if period.is_before_end(one)]
+            first = (one.id for one in recorded if one.at_s >= period.from_s)
+            before_id = period.after_id or in_file.before_id or next(first, up_to + 1) - 1
+            by_id = {one.id: one for one in (*in_file.transitions, *recorded) if one.id > before_id}
             page = [by_id[transition_id] for transition_id in sorted(by_id)]
-            return PageOfTransitions(_opening(period, opening, published), page[:limit], len(page) <= limit)
+            end_id = period.end_id(in_file.end_id, published)
+            opening = _opening(in_file.opening, [one for one in recorded if one.id <= before_id], end_id)
+            return PageOfTransitions(opening, page[:limit], len(page) <= limit, end_id, in_file.last_known_s)
 
         return await self._run(read)
 
@@ -417,22 +445,47 @@ def _read_buckets(
     return buckets
 
 
-def _read_page(
-    connection: sqlite3.Connection, period: Period, up_to: int, limit: int
-) -> tuple[list[Transition], Opening]:
-    """At most one transition more than `limit`; if so, what was before is of the services on this page only."""
+class _PageInFile(NamedTuple):
+    transitions: Sequence[Transition] = ()  # at most one more than the limit
+    opening: Opening = Opening()
+    before_id: int | None = None  # the page begins after it; None if the file has nothing of the period
+    end_id: int | None = None
+    last_known_s: Mapping[int, float] = MappingProxyType({})
+
+
+def _read_page(connection: sqlite3.Connection, period: Period, up_to: int, limit: int) -> _PageInFile:
+    """If there is another page, what was before is of the services on this page only."""
 
     def read(statement: str, *values: int | str) -> list[Transition]:
         return sorted(map(_transition, _rows(connection, statement, *values)), key=lambda one: one.id)
 
-    page = read(_SELECT_PAGE, period.from_us, period.to_us, period.after_id, up_to, limit + 1, limit + 1)
-    before = (period.after_id, period.from_us, up_to)
+    (end_id,) = connection.execute(_SELECT_END_ID, (up_to, period.to_us)).fetchone()
+    times = (period.from_us, period.to_us)
+    (first_id,) = connection.execute(_SELECT_FIRST_ID, (*times, period.after_id, up_to)).fetchone()
+    before_id = period.after_id or (None if first_id is None else first_id - 1)
+    before = (up_to if before_id is None else before_id, period.to_us)
+    page = [] if before_id is None else read(_SELECT_PAGE, before_id, up_to, period.to_us, limit + 1)
     if len(page) > limit:
         ids = {one.service_id for one in page if one.service_id is not None}
         statuses = read(_SELECT_SOME_STATUSES_BEFORE, json.dumps(sorted(ids)), *before)
     else:
         statuses = read(_SELECT_ALL_STATUSES_BEFORE, *before)
-    return page, Opening(statuses, read(_SELECT_HEALTH_BEFORE, *before, 1), read(_SELECT_PROCESS_BEFORE, *before, 2))
+    recorded = json.dumps([one.id for one in statuses])
+    process = read(_SELECT_PROCESS_BEFORE, *before, *before, recorded, -1)
+    last_health_id = before[0] if end_id is None else min(before[0], end_id - 1)
+    health = read(_SELECT_HEALTH_BEFORE, last_health_id, period.to_us, 1)
+    last_known_s = _read_last_known(connection, [one.id for one in (*process, *page) if one.kind == STARTED])
+    return _PageInFile(page, Opening(statuses, health, process), before_id, end_id, last_known_s)
+
+
+def _read_last_known(connection: sqlite3.Connection, start_ids: Sequence[int]) -> dict[int, float]:
+    run = _SELECT_RUN_BEFORE if _has_runs(connection) else "NULL"
+    return dict(_rows(connection, _SELECT_LAST_KNOWN.format(run=run), json.dumps(start_ids)))
+
+
+def _has_runs(connection: sqlite3.Connection) -> bool:
+    """False for a file of an older format that no process has opened since."""
+    return connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'runs'").fetchone() is not None
 
 
 def _rows(connection: sqlite3.Connection, statement: str, *values: float | str) -> list[Any]:
@@ -445,13 +498,13 @@ def _transition(row: Sequence[Any]) -> Transition:
     return Transition(row[0], row[1] / 1e6, *row[2:])
 
 
-def _opening(period: Period, written: Opening, unwritten: Iterable[Transition]) -> Opening:
+def _opening(written: Opening, unwritten: Sequence[Transition], end_id: int | None) -> Opening:
     """With what is only in memory, which is newer."""
-    before = [one for one in unwritten if period.is_after(one)]
-    statuses = {one.service_id: one for one in (*written.statuses, *before) if says_status(one)}
-    health = [*written.health, *(one for one in before if one.health != one.health_before)]
-    process = [*written.process, *(one for one in before if one.kind in (STARTED, STOPPED))]
-    return Opening([*statuses.values()], health[-1:], process[-2:])
+    statuses = {one.service_id: one for one in (*written.statuses, *unwritten) if says_status(one)}
+    changes = (one for one in unwritten if one.health != one.health_before)
+    health = [*written.health, *(one for one in changes if end_id is None or one.id < end_id)]
+    process = [*written.process, *(one for one in unwritten if one.kind in (STARTED, STOPPED))]
+    return Opening([*statuses.values()], health[-1:], process)
 
 
 def _fill_buckets(

@@ -8,19 +8,23 @@ The functions are pure, and take transitions in the order in which they were rec
 transitions. Each item is complete and appears once: on the page on which it ends, or on the last page if it has not
 ended by the end of the period. `Opening` says what was going on when a page begins.
 
+The first page begins with the transition that was recorded first of those in the period. From there on, all that was
+recorded counts, also what is dated before the period. So an item is the same in every period that it touches.
+
 An outage ends with the process that has seen it, unless the next process confirms it. Then the transition has the time
 at which the outage began, which is before the start of that process, and both are one outage.
 """
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from svcnode.core.model import ChangeKind, Health, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from svcnode.history.records import Transition
 
@@ -49,11 +53,15 @@ class Period(NamedTuple):
     def to_us(self) -> int:
         return round(self.to_s * 1e6)
 
-    def contains(self, one: Transition) -> bool:
-        return self.from_us <= round(one.at_s * 1e6) < self.to_us and one.id > self.after_id
+    def is_before_end(self, one: Transition) -> bool:
+        return round(one.at_s * 1e6) < self.to_us
 
-    def is_after(self, one: Transition) -> bool:
-        return one.id <= self.after_id or round(one.at_s * 1e6) < self.from_us
+    def end_id(self, end_id: int | None, transitions: Iterable[Transition]) -> int | None:
+        """What the processes after the period have recorded begins here, or with `end_id`; None if there is none."""
+        for one in transitions:
+            if one.kind == STARTED:
+                end_id = None if self.is_before_end(one) else end_id or one.id
+        return end_id
 
 
 class TimelinePage(NamedTuple):
@@ -82,27 +90,28 @@ class Opening(NamedTuple):
 
     statuses: Sequence[Transition] = ()  # the newest of each service that says its status; of those that a page needs
     health: Sequence[Transition] = ()  # the newest that has changed the health of the node
-    process: Sequence[Transition] = ()  # the newest start and stop of the process
+    process: Sequence[Transition] = ()  # the newest start and stop, and what has ended the processes of `statuses`
 
 
 class PageOfTransitions(NamedTuple):
     opening: Opening
     transitions: list[Transition]
     is_last: bool
+    end_id: int | None = None  # from here on, processes after the period have recorded: they know outages, not health
+    # By the id of a start after a process that was killed: when that process was last known to run.
+    last_known_s: Mapping[int, float] = MappingProxyType({})
 
 
 def make_timeline_page(period: Period, page: PageOfTransitions) -> TimelinePage:
-    items = make_items(period.from_s, page.opening, page.transitions, is_last=page.is_last)
+    items = make_items(period.from_s, page)
     return TimelinePage(items, None if page.is_last else page.transitions[-1].id)
 
 
-def make_items(
-    from_s: float, opening: Opening, transitions: Iterable[Transition], *, is_last: bool
-) -> list[TimelineItem]:
-    """Of one page, in the order in which they began."""
-    timeline = Timeline(from_s, opening)
-    timeline.add(transitions)
-    if is_last:
+def make_items(from_s: float, page: PageOfTransitions) -> list[TimelineItem]:
+    """In the order in which they began."""
+    timeline = Timeline(from_s, page)
+    timeline.add(page.transitions)
+    if page.is_last:
         timeline.finish()
     return sorted(timeline.items, key=lambda item: (item.from_s, item.id))
 
@@ -113,17 +122,19 @@ def says_status(one: Transition) -> bool:
 
 
 class Timeline:
-    """Give it the `Opening` of a page, then the transitions of that page. Then `items` is complete."""
+    """Knows what was going on before a page. Give it the transitions of that page; then `items` is complete."""
 
-    def __init__(self, from_s: float, opening: Opening) -> None:
+    def __init__(self, from_s: float, page: PageOfTransitions) -> None:
         self.items: list[TimelineItem] = []
         self._from_s = from_s
+        self._end_id = page.end_id
+        self._last_known_s = page.last_known_s
         self._outages: dict[str, _Outage] = {}  # that last
         self._health: TimelineItem | None = None  # that lasts, unless it is 200
         self._started_s = 0.0  # the process
-        for one in opening.statuses:
+        for one in page.opening.statuses:
             self._see_status(one)
-        for one in sorted((*opening.health, *opening.process), key=_id_of):
+        for one in sorted((*page.opening.health, *page.opening.process), key=_id_of):
             if one.kind in (STARTED, STOPPED):
                 self._see_process(one)
             else:
@@ -138,7 +149,8 @@ class Timeline:
                 self._see_status(one)
             if _is_event(one):
                 self._add_event(one)
-            if one.health != one.health_before and one.kind != STARTED:
+            is_of_period = self._end_id is None or one.id < self._end_id
+            if one.health != one.health_before and one.kind != STARTED and is_of_period:
                 self._set_health(one)
 
     def finish(self) -> None:
@@ -161,39 +173,47 @@ class Timeline:
         before = self._outages.pop(one.service_id, None)
         is_outage = one.kind == ChangeKind.STATUS.value and one.after not in (None, _UP)
         if before is not None and is_outage and before.is_continued_by(one):
-            self._outages[one.service_id] = before._replace(newest_id=one.id, ended_s=None)
-            return
+            before = None
         if before is not None:
             self._end(before, one.at_s if before.ended_s is None else before.ended_s)
         if is_outage:
             self._outages[one.service_id] = _Outage(_outage_item(one, one.service_id), one.id)
 
     def _end(self, outage: _Outage, at_s: float) -> None:
-        until_s = max(at_s, outage.item.from_s)
-        if until_s >= self._from_s:
-            self.items.append(outage.item._replace(until_s=until_s))
+        self._show(outage.item._replace(until_s=max(at_s, outage.item.from_s)))
+
+    def _show(self, item: TimelineItem) -> None:
+        """If it ended in the period."""
+        if item.from_s >= self._from_s or (item.until_s is not None and item.until_s >= self._from_s):
+            self.items.append(item)
 
     # ---- the node
 
     def _see_process(self, one: Transition) -> None:
-        """From a stop to a start nothing is known; without a stop, the process was killed at an unknown time."""
+        """From a stop to a start nothing is known, and neither is it after a process was last known before a kill."""
+        ended_s = min(one.at_s, self._last_known_s.get(one.id, one.at_s))
         for service_id, outage in self._outages.items():
             if outage.newest_id < one.id and outage.ended_s is None:
-                self._outages[service_id] = outage._replace(ended_s=max(one.at_s, outage.item.from_s))
+                self._outages[service_id] = outage._replace(ended_s=max(ended_s, outage.item.from_s))
         if one.kind == STARTED:
             self._started_s = one.at_s
+            if ended_s < one.at_s:
+                self._change_health(_health_item(one, None, ended_s)._replace(id=f"k{one.id}", code=None), ended_s)
         self._set_health(one)
 
     def _set_health(self, one: Transition) -> None:
         """An outage that began before the start of the process has changed the health after the start only."""
         at_s = max(one.at_s, self._started_s) if one.kind == ChangeKind.STATUS.value else one.at_s
         health = None if one.kind == STOPPED else one.health
-        before, self._health = self._health, None if health == Health.HEALTHY else _health_item(one, health, at_s)
+        self._change_health(None if health == Health.HEALTHY else _health_item(one, health, at_s), at_s)
+
+    def _change_health(self, item: TimelineItem | None, at_s: float) -> None:
+        before, self._health = self._health, item
         if before is not None and at_s > before.from_s:
-            self.items.append(before._replace(until_s=at_s))
+            self._show(before._replace(until_s=at_s))
 
     def _add_event(self, one: Transition) -> None:
-        self.items.append(
+        self._show(
             TimelineItem(
                 id=f"e{one.id}",
                 type="event",

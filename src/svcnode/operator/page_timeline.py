@@ -12,6 +12,7 @@ much has happened.
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections import defaultdict
@@ -52,7 +53,7 @@ MAX_LANES = 6  # services with outages of their own line
 COLUMNS = 400  # of what is drawn
 MARK_COLUMNS = 18
 MIN_LINK_PERCENT = 0.8
-_ITEM_ID = re.compile(r"[oeh]([0-9]{1,18})(?:-[0-9a-f]{8})?", re.ASCII)
+_ITEM_ID = re.compile(r"[oehk]([0-9]{1,18})(?:-[0-9a-f]{8})?", re.ASCII)
 
 # The symbols of events, the most telling first.
 MARKS = {
@@ -81,6 +82,12 @@ class Moments(NamedTuple):
     is_complete: bool  # otherwise the period was longer
     service_ids: tuple[str, ...] = ()  # empty: everything
     selected: str = ""  # the id of an item
+    now_s: float = math.inf
+
+    @property
+    def known_to_s(self) -> float:
+        """The period may end in the future."""
+        return min(self.to_s, self.now_s)
 
 
 # ---- the requests
@@ -152,7 +159,7 @@ async def read_moments(history: History, period: Period, *, ends_now: bool) -> M
     if read_until_s is not None:
         period = period._replace(to_s=min(period.to_s, max(period.from_s + 1.0, read_until_s)))
     known_from_s = await _known_from_s(history, period, items)
-    return Moments(period.from_s, period.to_s, items, known_from_s, is_complete)
+    return Moments(period.from_s, period.to_s, items, known_from_s, is_complete, now_s=time.time())
 
 
 async def _read_pages(history: History, period: Period) -> tuple[list[TimelineItem], float | None]:
@@ -188,10 +195,10 @@ async def _known_from_s(history: History, period: Period, items: Sequence[Timeli
 
 def render_timeline(moments: Moments, find: Find) -> str:
     """Runs in a thread."""
-    ids, now_s = moments.service_ids, min(moments.to_s, time.time())
+    ids = moments.service_ids
     items = [item for item in moments.items if not ids or is_about(item, ids) or item.id == moments.selected]
     listed = select(items, moments)
-    documents = {item.id: item_document(item, now_s) for item in listed}
+    documents = {item.id: item_document(item, moments.known_to_s) for item in listed}
     strip = _Strip(moments, items, documents, find)
     left = len(items) - len(listed)
     entries = _list(documents.values(), left, find, has_links=not ids)
@@ -222,7 +229,7 @@ def _telling(item: TimelineItem) -> tuple[int, float]:
 
 def _clip(item: TimelineItem, moments: Moments) -> tuple[float, float]:
     """The part of an item that is in the period."""
-    until_s = moments.to_s if item.is_open else item.until_s or item.from_s
+    until_s = moments.known_to_s if item.is_open else item.until_s or item.from_s
     return max(moments.from_s, item.from_s), min(moments.to_s, max(item.from_s, until_s))
 
 
@@ -264,8 +271,8 @@ class _Strip:
         if self._moments.service_ids:
             return ""
         items = [item for item in self._items if item.type == "health"]
-        known = self._percent(self._moments.known_from_s)
-        base = f'<rect class="up" x="{known:.2f}%" width="{100 - known:.2f}%" height="14" y="4"/>'
+        begin, end = self._percent(self._moments.known_from_s), self._percent(self._moments.known_to_s)
+        base = f'<rect class="up" x="{begin:.2f}%" width="{max(0.0, end - begin):.2f}%" height="14" y="4"/>'
         layers = {  # the worst on top: a short restart must not hide an outage
             "unknown": [item for item in items if item.health is None],
             "initializing": [item for item in items if item.health == Health.PARTIAL],

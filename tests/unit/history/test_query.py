@@ -132,7 +132,7 @@ def test_a_page_is_found_by_its_times_and_what_was_before_it_by_services(harness
             rows = reader.execute(f"EXPLAIN QUERY PLAN {statement}", (0,) * statement.count("?"))
             return "\n".join(row[-1] for row in rows)
 
-        assert "USING COVERING INDEX transitions_by_time" in plan(query._SELECT_PAGE)
-        assert "SCAN transitions" not in plan(query._SELECT_PAGE)
+        assert "USING COVERING INDEX transitions_by_time" in plan(query._SELECT_FIRST_ID)
+        assert "SCAN transitions" not in plan(query._SELECT_FIRST_ID)
         for statement in (query._SELECT_ALL_STATUSES_BEFORE, query._SELECT_SOME_STATUSES_BEFORE):
             assert "transitions USING INDEX transitions_of_service (service=? AND rowid<?)" in plan(statement)

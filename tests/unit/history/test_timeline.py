@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +12,10 @@ from svcnode.core.model import ChangeKind, Verdict
 from svcnode.history import History
 from svcnode.history import __name__ as history_module
 from svcnode.history.records import Transition
-from svcnode.history.timeline import Opening, Period, TimelineItem, make_items
+from svcnode.history.timeline import Opening, PageOfTransitions, Period, TimelineItem, make_items
 from tests.support.nodes import make_node, record
 from tests.support.real_time import in_real_time
-from tests.unit.history.test_history import NOON, Harness, fail_three_times, harness, probed
+from tests.unit.history.test_history import NOON, Harness, eventually, fail_three_times, harness, probed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +52,7 @@ class Recorder:
         return self
 
     def items(self, opening: Opening = Opening(), *, from_minute: float = 0.0) -> list[TimelineItem]:  # noqa: B008
-        return make_items(NOON + 60 * from_minute, opening, self.transitions, is_last=True)
+        return make_items(NOON + 60 * from_minute, PageOfTransitions(opening, self.transitions, is_last=True))
 
 
 def minutes(item: TimelineItem) -> tuple[float, float | None]:
@@ -120,11 +121,6 @@ def test_an_outage_that_is_confirmed_after_a_restart_is_one_with_the_same_id() -
     assert health(items)[-1] == (503, 5.0, 9.0, False), "the node itself was not 503 while it did not run"
 
 
-def test_after_a_kill_an_outage_ends_at_the_next_start() -> None:
-    recorder = Recorder().at(1, "started").at(2, "status", "db", "Down").at(5, "started", code="unclean_shutdown")
-    assert outages(recorder.items()) == [("db", "Down", 2.0, 5.0, False)]
-
-
 def test_changes_of_the_node_without_a_text_are_no_events() -> None:
     items = Recorder().at(1, "node").at(2, "node", reason="draining", health=503).at(3, "note", reason="v1").items()
     assert [(item.kind, item.reason) for item in of_type(items, "event")] == [("node", "draining"), ("note", "v1")]
@@ -190,14 +186,66 @@ async def test_pages_have_each_item_once_whatever_their_size(
             monkeypatch.undo()
 
 
-def test_a_period_begins_and_ends_at_the_microsecond_of_the_file() -> None:
+def test_a_period_ends_at_the_microsecond_of_the_file() -> None:
     for number in range(200):
         moment_s = NOON + number / 7
         at_s = round(moment_s * 1e6) / 1e6  # as it is read from the file
         one = Recorder().at(0, "status", "db", "Down").transitions[0]._replace(at_s=at_s)
-        assert Period(moment_s, moment_s + 1).contains(one)
-        assert not Period(moment_s - 1, moment_s).contains(one)
-        assert not Period(moment_s, moment_s + 1).is_after(one)
+        assert Period(moment_s, moment_s + 1).is_before_end(one)
+        assert not Period(moment_s - 1, moment_s).is_before_end(one)
+
+
+@pytest.mark.parametrize("has_file", [True, False])
+@in_real_time
+async def test_the_node_and_its_services_are_the_same_in_every_period(harness: Harness, has_file: bool) -> None:
+    """Whatever its begin and end are: an outage lasts over a restart, and the node is 503 again."""
+    recorder = Recorder().at(1, "status", "db", "Down", health=503, reason="refused", before="Up")
+    recorder.at(3, "stopped").at(5, "started", health=206)
+    recorder.at(6, "status", "db", "Down", since=1, health=503, reason="timeout", before="Initializing")
+    recorder.at(6.5, "note", reason="looking").at(9, "status", "db", "Up", health=200, before="Down")
+    whole = [(item.id, item) for item in recorder.items()]
+    async with harness.history(has_file=has_file) as (history, _):
+        for one in recorder.transitions:
+            history._record(one)
+        await eventually(lambda: history.last_id >= recorder.transitions[-1].id)
+        for first, last in itertools.combinations((0.5, 2, 4, 5.5, 6.2, 7, 10), 2):
+            page = await history.timeline(Period(NOON + 60.0 * first, NOON + 60.0 * last))
+            expected = {
+                key: item._replace(until_s=None, is_open=True) if is_cut else item
+                for key, item in whole
+                for until_s in (item.until_s or item.from_s,)
+                for is_cut in (until_s >= NOON + 60 * last,)
+                if item.from_s < NOON + 60 * last and until_s >= NOON + 60 * first
+            }
+            assert {item.id: item for item in page.items} == expected, (first, last)
+
+
+@pytest.mark.parametrize("ran_s", [130, 10])
+@in_real_time
+async def test_after_a_kill_nothing_is_known_until_the_next_start(harness: Harness, ran_s: int) -> None:
+    """What is known last: a minute that was written, or a change."""
+    recorder = Recorder().at(10, "started", health=206, code="unclean_shutdown")
+    recorder.at(10.5, "status", "db", "Up", before="Initializing", health=200)
+    async with harness.history() as (history, follower):
+        node = harness.node
+        node.register("db", impact="critical").up()
+        harness.wait(5, history)
+        node.register("api").down("refused")
+        harness.wait(ran_s - 5, history)
+        known_s = 120.0 if ran_s > 60 else 5.0
+        await follower.until_received(5)
+        await eventually(lambda: harness.rows("SELECT end_s FROM runs") == [(120.0 + NOON,)] or ran_s < 60)
+        for one in recorder.transitions:
+            history._record(one)
+        await eventually(lambda: history.last_id >= recorder.transitions[-1].id)
+        whole = (await history.timeline(Period(NOON - 1.0, NOON + 900.0))).items
+        assert outages(whole)[-1] == ("api", "Down", 5 / 60, known_s / 60, False)
+        assert [one for one in health(whole) if one[0] is None] == [(None, known_s / 60, 10.0, False)]
+        assert len({item.id for item in whole}) == len(whole)
+        for first_s in (100.0, 400.0, 610.0):
+            part = (await history.timeline(Period(NOON + first_s, NOON + 900.0))).items
+            touched = [item for item in whole if (item.until_s or item.from_s) >= NOON + first_s or item.is_open]
+            assert part == touched
 
 
 @in_real_time

@@ -128,6 +128,14 @@ def test_a_short_outage_at_the_end_is_drawn_inside() -> None:
     assert 'x="99.20%" width="0.80%"' in html
 
 
+def test_the_future_is_not_drawn() -> None:
+    lasting = (one._replace(until_s=None, is_open=True) for one in (OUTAGE, HEALTH))
+    html = render(*lasting, now_s=NOON + HOUR / 2)
+    assert 'class="up" x="0.00%" width="50.00%"' in html
+    assert html.count('x="16.67%" width="33.33%"') == 2
+    assert f"M{COLUMNS // 6} 4h{COLUMNS // 2 - COLUMNS // 6}" in html
+
+
 def test_one_service_has_no_health_of_the_node_and_the_events_of_everyone() -> None:
     other = OUTAGE._replace(id="o3-00000000", service_id="web")
     assert set(listed(render(EVENT, OUTAGE, HEALTH, other, service_ids=("db",)))) == {"e1", "o1-00000000"}

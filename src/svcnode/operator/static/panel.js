@@ -122,7 +122,7 @@ function facts(service) {
 }
 
 const dependsOn = ({ depends_on: names, causes }) =>
-  [names.join(", "), ...causes.map(({ id, status, since_s: since }) => `${id} is ${status} for ${duration(since)}`)].join("; ");
+  [names.join(", "), ...causes.map(({ id, status, since_s: since }) => `${id} has been ${status} for ${duration(since)}`)].join("; ");
 const seconds = (value) => (value < 1 ? `${Math.round(value * 1000)} ms` : value % 1 ? `${value} s` : duration(value));
 const timeLeft = ({ expires_in_s: expires }) => (expires === null ? "" : `; ${duration(expires)} left`);
 

@@ -12,7 +12,7 @@ export const view = { q: "", status: "", sort: "status", isDescending: false, re
 // The period, service and moment of the time line are in the view, too, as the parameters that they have in the URL.
 const MOMENT = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;
 export const TIMELINE_PARAMETERS = {
-  period: /^(90m|24h|7d|90d)$/, from: MOMENT, to: MOMENT, service: /^.+$/su, t: /^[oeh]\d{1,18}(-[\da-f]{8})?$/,
+  period: /^(90m|24h|7d|90d)$/, from: MOMENT, to: MOMENT, service: /^.+$/su, t: /^[oehk]\d{1,18}(-[\da-f]{8})?$/,
 };
 for (const name in TIMELINE_PARAMETERS) view[name] = "";
 
