@@ -76,7 +76,7 @@ def _check_utf8(query: bytes) -> None:
     try:
         unquote_to_bytes(query).decode()
     except UnicodeDecodeError:
-        raise InvalidValueError("the query is not UTF-8: percent-encode each byte of the UTF-8 form of an id") from None
+        raise InvalidValueError("the query is not UTF-8: percent-encode the UTF-8 bytes of each id") from None
 
 
 def parse_history_query(query: Mapping[str, Sequence[str]]) -> HistoryParams:
@@ -112,9 +112,7 @@ def is_timeline(query: Mapping[str, Sequence[str]]) -> bool:
 
 def parse_timeline_query(query: Mapping[str, Sequence[str]], now_s: float) -> TimelineParams:
     if other := [name for name in query if name not in TIMELINE_PARAMETERS]:
-        raise InvalidValueError(
-            f"{other[0]} is for single services without a period: give their ids, and neither from, to nor after"
-        )
+        raise InvalidValueError(f"{other[0]} needs the ids of services, and cannot be combined with from, to or after")
     ids = tuple(dict.fromkeys(query.get("id", ())))
     if len(ids) > MAX_IDS:
         raise InvalidValueError(f"invalid number of id parameters: {len(ids)}; give at most {MAX_IDS} service ids")
@@ -124,7 +122,7 @@ def parse_timeline_query(query: Mapping[str, Sequence[str]], now_s: float) -> Ti
     if from_s >= to_s:
         raise InvalidValueError("from must be earlier than to")
     if after is not None and not (after.isascii() and after.isdigit() and len(after) < 19):
-        raise InvalidValueError("after must be the number that next has")
+        raise InvalidValueError("after must be the number in the field next of an earlier answer")
     return TimelineParams(ids, Period(from_s, to_s, int(after or 0)))
 
 
