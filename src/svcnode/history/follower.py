@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
+from contextlib import closing, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from svcnode.history import OPEN_TIMEOUT_S, TICK_S, TRANSITIONS_PER_PAGE, History
 from svcnode.history.aggregator import MinuteAggregator
 from svcnode.history.backlog import Backlog
 from svcnode.history.errors import CorruptionError, HistoryError, HistoryProblem
-from svcnode.history.query import HistoryQuery
+from svcnode.history.migrations import VERSION, migrate
+from svcnode.history.query import HistoryQuery, open_read_only
 from svcnode.history.report import ReportPeriod
 from svcnode.history.timeline import make_timeline_page
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from svcnode.history.query import EndOfFile
     from svcnode.history.report import PeriodReport
@@ -56,9 +57,28 @@ async def read_known_ids(path: Path, ids: Sequence[str]) -> set[str]:
 
 async def read_report(path: Path, from_s: float, to_s: float, now_s: float) -> tuple[PeriodReport, str]:
     """From the file of a node that does not run; and the name of the node."""
-    query, end = await _open(path, now_s)
-    report = await query.report(ReportPeriod.around(from_s, to_s, now_s), end.pruned_to)
+    from tempfile import TemporaryDirectory  # loaded late: only this needs it
+
+    with TemporaryDirectory(prefix="svcnode-") as folder:
+        query, end = await _open(_in_current_format(path, Path(folder)), now_s)
+        report = await query.report(ReportPeriod.around(from_s, to_s, now_s), end.pruned_to)
     return report, end.node_name or ""
+
+
+def _in_current_format(path: Path, folder: Path) -> Path:
+    """The file itself, or a migrated copy: the file is migrated when a node opens it."""
+    import sqlite3  # loaded late: only an offline report needs it
+
+    with suppress(sqlite3.Error), closing(open_read_only(path)) as source:
+        (version,) = source.execute("PRAGMA user_version").fetchone()
+        if 0 < version < VERSION:
+            with closing(sqlite3.connect(folder / path.name, isolation_level=None)) as copy:
+                source.backup(copy)
+                copy.execute("BEGIN")
+                migrate(copy, version)
+                copy.execute("COMMIT")
+            return folder / path.name
+    return path
 
 
 async def _open(path: Path, now_s: float) -> tuple[HistoryQuery, EndOfFile]:

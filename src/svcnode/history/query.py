@@ -18,12 +18,20 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote
 
-from svcnode.core.model import MAINTENANCE_CHANGES, STATUS_CHANGES
+from svcnode.core.model import MAINTENANCE_CHANGES, STATUS_CHANGES, ChangeKind, Health, Status
 from svcnode.history.errors import CorruptionError, history_error_from
 from svcnode.history.latencies import add_to
 from svcnode.history.records import Bucket, Stretch, Transition, merge_buckets
 from svcnode.history.report import Move, OutageFinder, Times, make_report
-from svcnode.history.timeline import SAYS_STATUS, STARTED, STOPPED, Opening, PageOfTransitions, says_status
+from svcnode.history.timeline import (
+    SAYS_STATUS,
+    STARTED,
+    STOPPED,
+    Opening,
+    PageOfTransitions,
+    explains_start,
+    says_status,
+)
 from svcnode.net.threads import DaemonCall
 
 if TYPE_CHECKING:
@@ -93,6 +101,12 @@ _SELECT_SOME_STATUSES_BEFORE = _SELECT_STATUSES_BEFORE.format(
 )
 _SELECT_HEALTH_BEFORE = _SELECT_TRANSITIONS.format(
     condition=f"health <> health_before AND {_BEFORE_PAGE}", order="DESC"
+)
+# As `explains_start`.
+_SELECT_EXPLANATION = _SELECT_TRANSITIONS.format(
+    condition=f"""transitions.id > ? AND kind = '{ChangeKind.STATUS.value}' AND after = '{Status.DOWN.value}'
+        AND health = health_before AND health = {int(Health.PARTIAL)} AND {_BEFORE_PAGE}""",
+    order="",
 )
 # The newest start and stop, and what has ended the process that has recorded each of these transitions.
 _SELECT_PROCESS_BEFORE = _SELECT_TRANSITIONS.format(
@@ -302,7 +316,7 @@ class HistoryQuery:
 
         def read() -> EndOfFile | None:
             try:
-                with closing(_open_read_only(path)) as connection:
+                with closing(open_read_only(path)) as connection:
                     return EndOfFile(*connection.execute(_SELECT_END).fetchone())
             except Exception as exc:  # noqa: BLE001  it may be missing, corrupt or that of another program
                 log.debug("reading history failed: %s", history_error_from(exc, path))
@@ -338,7 +352,7 @@ class HistoryQuery:
             return None, read_memory()
         generation = file.generation
         try:
-            with closing(_open_read_only(file.path)) as connection:
+            with closing(open_read_only(file.path)) as connection:
                 with self._handover_paused():
                     # Start a read transaction: all later reads see the file as it is now.
                     connection.execute("BEGIN")
@@ -424,7 +438,7 @@ def _read_moves(connection: sqlite3.Connection, to_s: float) -> Iterator[Move]:
             yield Move(transition_id / 1e6, at_us / 1e6, *others)
 
 
-def _open_read_only(path: Path) -> sqlite3.Connection:
+def open_read_only(path: Path) -> sqlite3.Connection:
     import sqlite3  # loaded late: most nodes are never queried
 
     return sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True, timeout=1.0, isolation_level=None)
@@ -474,6 +488,9 @@ def _read_page(connection: sqlite3.Connection, period: Period, up_to: int, limit
     process = read(_SELECT_PROCESS_BEFORE, *before, *before, recorded, -1)
     last_health_id = before[0] if end_id is None else min(before[0], end_id - 1)
     health = read(_SELECT_HEALTH_BEFORE, last_health_id, period.to_us, 1)
+    started = [one for one in process[-1:] if one.kind == STARTED and one.health == Health.PARTIAL]
+    if started and not (health and health[0].id > started[0].id):  # it still is as after the start
+        health += read(_SELECT_EXPLANATION, started[0].id, last_health_id, period.to_us, 1)
     last_known_s = _read_last_known(connection, [one.id for one in (*process, *page) if one.kind == STARTED])
     return _PageInFile(page, Opening(statuses, health, process), before_id, end_id, last_known_s)
 
@@ -501,10 +518,10 @@ def _transition(row: Sequence[Any]) -> Transition:
 def _opening(written: Opening, unwritten: Sequence[Transition], end_id: int | None) -> Opening:
     """With what is only in memory, which is newer."""
     statuses = {one.service_id: one for one in (*written.statuses, *unwritten) if says_status(one)}
-    changes = (one for one in unwritten if one.health != one.health_before)
+    changes = (one for one in unwritten if one.health != one.health_before or explains_start(one))
     health = [*written.health, *(one for one in changes if end_id is None or one.id < end_id)]
     process = [*written.process, *(one for one in unwritten if one.kind in (STARTED, STOPPED))]
-    return Opening([*statuses.values()], health[-1:], process)
+    return Opening([*statuses.values()], health, process)
 
 
 def _fill_buckets(

@@ -89,7 +89,7 @@ class Opening(NamedTuple):
     """What was going on when the first transition of a page was recorded."""
 
     statuses: Sequence[Transition] = ()  # the newest of each service that says its status; of those that a page needs
-    health: Sequence[Transition] = ()  # the newest that has changed the health of the node
+    health: Sequence[Transition] = ()  # the newest that has changed the health of the node, or explains it
     process: Sequence[Transition] = ()  # the newest start and stop, and what has ended the processes of `statuses`
 
 
@@ -121,6 +121,15 @@ def says_status(one: Transition) -> bool:
     return one.kind in _STATUS_KINDS and (one.kind != _REPLACED or one.before != one.after)
 
 
+def explains_start(one: Transition) -> bool:
+    """After a start the node is 206 until all is known; from here on it would be 206 without the start."""
+    return (
+        one.kind == ChangeKind.STATUS.value
+        and one.after == Status.DOWN.value
+        and one.health == one.health_before == Health.PARTIAL
+    )
+
+
 class Timeline:
     """Knows what was going on before a page. Give it the transitions of that page; then `items` is complete."""
 
@@ -137,7 +146,7 @@ class Timeline:
         for one in sorted((*page.opening.health, *page.opening.process), key=_id_of):
             if one.kind in (STARTED, STOPPED):
                 self._see_process(one)
-            else:
+            elif self._changes_health(one):
                 self._set_health(one)
         self.items.clear()  # what has ended before is on an earlier page, or before the period
 
@@ -149,8 +158,7 @@ class Timeline:
                 self._see_status(one)
             if _is_event(one):
                 self._add_event(one)
-            is_of_period = self._end_id is None or one.id < self._end_id
-            if one.health != one.health_before and one.kind != STARTED and is_of_period:
+            if self._changes_health(one):
                 self._set_health(one)
 
     def finish(self) -> None:
@@ -200,6 +208,12 @@ class Timeline:
             if ended_s < one.at_s:
                 self._change_health(_health_item(one, None, ended_s)._replace(id=f"k{one.id}", code=None), ended_s)
         self._set_health(one)
+
+    def _changes_health(self, one: Transition) -> bool:
+        if one.kind == STARTED or (self._end_id is not None and one.id >= self._end_id):
+            return False
+        is_starting = self._health is not None and self._health.kind == STARTED
+        return one.health != one.health_before or (is_starting and explains_start(one))
 
     def _set_health(self, one: Transition) -> None:
         """An outage that began before the start of the process has changed the health after the start only."""

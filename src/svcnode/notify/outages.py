@@ -74,7 +74,7 @@ class OutageLog:
 
     def start(self, since_s: float, past: Sequence[PastTransition], from_wall: Callable[[float], float]) -> None:
         """Nothing is counted before this. `past` is what happened before `since_s`, when this log began."""
-        self._known_since_s = from_wall(past[0].at_s) if past else since_s
+        self._known_since_s = min(since_s, from_wall(past[0].at_s)) if past else since_s
         for one in past:
             self.follow(one, from_wall(one.at_s))
         for note in self._unread or ():
@@ -97,7 +97,9 @@ class OutageLog:
             self._begun_at_s.setdefault(note.service_id, deque(maxlen=MAX_OUTAGES)).append(note.at_s)
 
     def find(self, service_id: str, now_s: float) -> Outages | None:
-        """None: nothing is known."""
+        """None: nothing is known, or the clock was set back, so that it is not known for how long."""
+        if now_s < self._known_since_s:
+            return None
         times_s = [at_s for at_s in self._begun_at_s.get(service_id, ()) if at_s > now_s - PERIOD_S]
         return Outages(len(times_s), min(PERIOD_S, now_s - self._known_since_s)) if times_s else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ import pytest
 
 from svcnode.history import migrations
 from svcnode.history.database import TABLES, Database
+from svcnode.history.follower import read_report
 from svcnode.history.migrations import VERSION
 from svcnode.history.records import RESOLUTIONS, Bucket
 from tests.unit.history.test_database import LIMITS, NOON, buckets, minute, rows, scalar, transitions
@@ -73,6 +75,19 @@ def test_a_file_of_an_older_format_keeps_its_records_and_takes_new_ones(
     for resolution in RESOLUTIONS:
         begin_s = resolution.begin_s(NOON)
         assert buckets(path, resolution)[begin_s] == Bucket(begin_s, 40.0, 10.0, 5.0, 4, 1, 0.5, 0.25, 2.0)
+
+
+@pytest.mark.parametrize(("version", "has_first_names"), [(1, True), (2, False)])
+def test_a_report_reads_a_file_of_an_older_format_and_leaves_it_as_it_is(
+    tmp_path: Path, version: int, has_first_names: bool
+) -> None:
+    path = tmp_path / "history.db"
+    with closing(sqlite3.connect(path)) as old:
+        old.executescript(older_file(version, has_first_names=has_first_names))
+    before = path.read_bytes()
+    report, _ = asyncio.run(read_report(path, NOON - 60.0, NOON + 60.0, NOON + 60.0))
+    assert report.services["db"].times == (30.0, 10.0, 5.0, 0.0)
+    assert path.read_bytes() == before
 
 
 def test_a_migrated_file_has_the_tables_and_columns_of_a_new_one(tmp_path: Path) -> None:

@@ -195,6 +195,15 @@ def test_a_period_ends_at_the_microsecond_of_the_file() -> None:
         assert not Period(moment_s - 1, moment_s).is_before_end(one)
 
 
+def test_after_a_start_the_first_service_that_is_down_is_why_the_node_is_partially_healthy() -> None:
+    recorder = Recorder().at(0, "started", health=206).at(0.5, "status", "a", "Up").at(1, "status", "b", "Down")
+    items = (
+        recorder.at(2, "status", "c", "Down").at(3, "status", "b", "Up").at(4, "status", "c", "Up", health=200).items()
+    )
+    assert health(items) == [(206, 0.0, 1.0, False), (206, 1.0, 4.0, False)]
+    assert [(item.kind, item.service_id) for item in of_type(items, "health")] == [("started", None), ("status", "b")]
+
+
 @pytest.mark.parametrize("has_file", [True, False])
 @in_real_time
 async def test_the_node_and_its_services_are_the_same_in_every_period(harness: Harness, has_file: bool) -> None:
@@ -203,17 +212,19 @@ async def test_the_node_and_its_services_are_the_same_in_every_period(harness: H
     recorder.at(3, "stopped").at(5, "started", health=206)
     recorder.at(6, "status", "db", "Down", since=1, health=503, reason="timeout", before="Initializing")
     recorder.at(6.5, "note", reason="looking").at(9, "status", "db", "Up", health=200, before="Down")
+    recorder.at(12, "stopped").at(13, "started", health=206).at(14, "status", "api", "Down", before="Initializing")
+    recorder.at(15, "status", "web", "Down", before="Initializing")
     whole = [(item.id, item) for item in recorder.items()]
     async with harness.history(has_file=has_file) as (history, _):
         for one in recorder.transitions:
             history._record(one)
         await eventually(lambda: history.last_id >= recorder.transitions[-1].id)
-        for first, last in itertools.combinations((0.5, 2, 4, 5.5, 6.2, 7, 10), 2):
+        for first, last in itertools.combinations((0.5, 2, 4, 5.5, 6.2, 7, 10, 13.5, 14.5, 16, 17), 2):
             page = await history.timeline(Period(NOON + 60.0 * first, NOON + 60.0 * last))
             expected = {
                 key: item._replace(until_s=None, is_open=True) if is_cut else item
                 for key, item in whole
-                for until_s in (item.until_s or item.from_s,)
+                for until_s in (NOON + 6000 if item.is_open else item.until_s or item.from_s,)
                 for is_cut in (until_s >= NOON + 60 * last,)
                 if item.from_s < NOON + 60 * last and until_s >= NOON + 60 * first
             }

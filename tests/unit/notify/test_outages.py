@@ -102,6 +102,13 @@ def test_maintenance_is_no_outage_but_what_remains_at_its_end_is() -> None:
     assert number(harness) == 1
 
 
+def test_without_a_length_of_time_nothing_is_said_after_the_clock_was_set_back() -> None:
+    log = OutageLog()
+    log.start(DAY_S, past(STARTED, DOWN, UP, begin_s=2 * DAY_S), lambda at_s: at_s)
+    assert log.find("db", DAY_S + 60.0) == (1, 60.0), "the history began while the clock was ahead"
+    assert log.find("db", DAY_S - 60.0) is None
+
+
 def test_memory_is_bounded() -> None:
     log = OutageLog()
     rows = [(kind, "db", status) for _ in range(MAX_OUTAGES + 9) for kind, _, status in (DOWN, UP)]
