@@ -36,8 +36,8 @@ def end_scheduler(*_):
     (running,) = checks._instances
     asyncio.get_running_loop().create_task(running._scheduler.__aexit__())
 
-signal.signal(signal.SIGUSR1, block)
-signal.signal(signal.SIGUSR2, end_scheduler)
+signal.signal(signal.SIGRTMIN, block)
+signal.signal(signal.SIGRTMIN + 1, end_scheduler)
 """
 
 
@@ -71,8 +71,8 @@ def test_a_node_that_cannot_alert_is_silent_within_two_intervals_whatever_stops_
         "works": signal.SIGCONT,
         "killed": signal.SIGKILL,
         "stopped": signal.SIGSTOP,
-        "event loop blocked": signal.SIGUSR1,
-        "scheduler ended": signal.SIGUSR2,
+        "event loop blocked": signal.SIGRTMIN,
+        "scheduler ended": signal.SIGRTMIN + 1,
     }
     (tmp_path / "sitecustomize.py").write_text(FAULTS)
     with ExitStack() as stack:

@@ -182,7 +182,7 @@ class Agent:
 
     # ---- signals
 
-    def signal(self, number: signal.Signals) -> None:
+    def signal(self, number: int) -> None:
         self.process.send_signal(number)
 
     def reload(self, config: str | None = None) -> None:

@@ -261,7 +261,7 @@ class Agent:
                     "reload failed with an internal error; parts of the new configuration may be active",
                     extra={"event": "reload_failed", "error": type(exc).__name__},
                 )
-                raise SvcnodeError("reload failed with an internal error, which is in the log") from exc
+                raise SvcnodeError("reload failed with an internal error; the log has the details") from exc
             finally:
                 self._manager.ready()
             self._surface.process_stats.record_reload()
@@ -378,8 +378,8 @@ def allocate_fds() -> tuple[int, int]:
     connections, checks = divide_fds(allowed)
     if allowed < needed:
         log.warning(
-            "the limit of open files is %d: %d checks at a time and %d connections, and what exceeds this has to wait; "
-            "raise it to %d (ulimit -Hn, or LimitNOFILE= in the systemd unit)",
+            "the limit of open files is %d, which allows %d checks and %d connections at a time; all others have to "
+            "wait; raise the limit to %d (ulimit -Hn, or LimitNOFILE= in the systemd unit)",
             allowed,
             checks,
             connections,

@@ -93,16 +93,18 @@ class ControlSocket:
         """Before anything of the new settings is applied. Raises `ConfigError` or `ListenError`."""
         old = self._settings.control
         if self._app.is_loaded and new.control is None:
-            raise ConfigError("to turn off the control socket, which is in use, restart the node")
+            raise ConfigError("the control socket is in use; to turn it off, restart the node")
         if self._app.is_loaded and new.control is not None and old is not None and new.control.path != old.path:
-            raise ConfigError("a new path of the control store needs a restart; move the file before it")
+            raise ConfigError(
+                "to change the path of the control store, stop the node, move the file, and start the node again"
+            )
         if new.control is None:
             return
         if old is None or new.control.listen != old.listen:
             self._remove(self._next_socket)
             self._next_socket = self._bind(new.control)
         elif new.control.group_id != old.group_id:
-            raise ConfigError("a new group of the control socket needs a restart")
+            raise ConfigError("to change the group of the control socket, restart the node")
 
     def set_configured(self, new: Settings) -> None:
         self._apply_to_app(new)

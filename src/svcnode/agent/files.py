@@ -35,7 +35,8 @@ def check_history_move(old: Settings, new: Settings) -> None:
     with suppress(OSError):  # the history reports it
         if new.history.path.exists():
             raise ConfigError(
-                f'cannot rename the node to "{new.node_name}": a node of this name has a history: {new.history.path}; '
+                f'cannot rename the node to "{new.node_name}": there is a history of a node with this name already: '
+                f"{new.history.path}; "
                 "to continue that history, restart the node; otherwise move the file away"
             )
 
@@ -62,13 +63,14 @@ def log_history_location(history: HistorySettings) -> None:
     extra = {"event": "history_location"}
     with suppress(OSError):  # the history reports it
         if history.shared_path.exists():
-            text = (
-                "the history of an earlier version is not used, because it does not say which node it belongs to: %s; "
+            log.warning(
+                "a history file of an earlier version is not used, because it does not say which node it belongs to: "
+                "%s; to continue this history, set [history] path to the file; otherwise remove the file",
+                history.shared_path,
+                extra=extra,
             )
-            hint = "to continue it, set it as [history] path; otherwise remove it"
-            log.warning(text + hint, history.shared_path, extra=extra)
         if not history.path.exists():
             folders = history.path.parent.parent
             others = join_first(sorted(folder.name for folder in folders.iterdir()) if folders.exists() else (), 5)
-            suffix = f"; other nodes have theirs beside it: {others}" if others else ""
+            suffix = f"; beside it are the histories of other nodes: {others}" if others else ""
             log.info("new history file: %s%s", history.path, suffix, extra=extra)

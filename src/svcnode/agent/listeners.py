@@ -34,7 +34,7 @@ MAX_PUSH_BODY_BYTES = 1024**3
 
 
 class BoundSockets(NamedTuple):
-    """The new sockets that some settings need: bound, but not listening yet."""
+    """The new sockets that the new settings need: bound, but not listening yet."""
 
     settings: Settings
     tls: ssl.SSLContext | None

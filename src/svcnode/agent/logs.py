@@ -92,8 +92,8 @@ class _CauseWindow:
 class RateLimiter:
     """Limits the lines that clients can cause. Not thread-safe: the handler has a lock.
 
-    A cause is the place in the code, the field `cause`, and for an exception its type and the place that raised it.
-    What clients send is no part of it.
+    Lines have the same cause if they come from the same place in the code and have the same field `cause`, and, for
+    an exception, the same type and the place that raised it. Nothing that a client sends is part of the cause.
     """
 
     def __init__(self, clock: Callable[[], float] = monotonic_s) -> None:

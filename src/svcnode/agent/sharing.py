@@ -35,12 +35,12 @@ def check_sharing_change(old: Settings, new: Settings) -> None:
             raise ConfigError(f"{verb} [sharing] needs a restart of the node")
         return
     if old.node_name != new.node_name:
-        raise ConfigError("a new name of a node with [sharing] needs a restart: the replicas of a node share its name")
+        raise ConfigError("renaming a node with [sharing] needs a restart: all replicas of a node have its name")
     for field in fields(new.sharing):
         if field.name not in RELOADABLE and _value(old.sharing, field.name) != _value(new.sharing, field.name):
             key = field.name.removesuffix("_s")
             what = "the endpoints or the prefix in registry" if key == "registry" else key
-            raise ConfigError(f"a change of {what} in [sharing] needs a restart of the node", key=f"sharing.{key}")
+            raise ConfigError(f"changing {what} in [sharing] needs a restart of the node", key=f"sharing.{key}")
 
 
 def _value(sharing: SharingSettings, field: str) -> object:

@@ -1,7 +1,7 @@
 """systemd, if it has started this process: its notifications, its watchdog, and the sockets that it passes.
 
-The protocols are sd_notify(3) and sd_listen_fds(3), which other service managers also use. Both are in the environment,
-which is read once. The variables are removed from it: programs of exec: probes must not use them.
+The protocols are sd_notify(3) and sd_listen_fds(3), which other service managers also use. Both pass their values in
+environment variables. These are read once and then removed, because the programs of exec: probes must not use them.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _watchdog_s(environ: MutableMapping[str, str]) -> float | None:
 class PassedSockets:
     """The sockets of a .socket unit. systemd keeps them while the node restarts, and clients wait for the new process.
 
-    So each of them must be an address of the configuration: nothing would answer the clients of another one.
+    So each of them must be an address in the configuration: on any other address, nothing would answer the clients.
     """
 
     def __init__(self, environ: MutableMapping[str, str]) -> None:

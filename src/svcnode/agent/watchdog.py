@@ -1,13 +1,13 @@
 """The last resort: ends the process when it can neither work nor stop, so that the service manager can restart it.
 
-A process without memory fails anywhere: callbacks of the event loop are lost, threads die before their first step, and
-the code that waits for them, or that handles SIGTERM, never runs. So the first MemoryError that is not handled, or that
-is logged, ends the process, and so does an event loop or a scheduler that does not run: a ping passes through both. Its
-answer is also what feeds the watchdog of systemd. Everything here was allocated at the start.
+A process that is out of memory can fail anywhere: callbacks of the event loop are lost, threads die before their first
+step, and the code that waits for them, or that handles SIGTERM, never runs. So the process ends with the first
+MemoryError that is logged or that nobody handles. It also ends when the event loop or the scheduler no longer runs: a
+ping passes through both, and its answer also feeds the watchdog of systemd. Everything here was allocated at the start.
 
-Without memory the interpreter itself may loop endlessly or crash. Against the first there is a limit of processor time
-that needs no interpreter: the kernel sends SIGPROF, whose default action is to end the process. In both cases
-faulthandler writes the cause to stderr.
+Without memory, the interpreter itself may crash or loop endlessly. A limit of processor time ends an endless loop, and
+needs no interpreter: the kernel sends SIGPROF, whose default action is to end the process. In both cases, faulthandler
+writes the cause to stderr.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class Watchdog:
 
 
 class _MemoryErrorHandler(logging.Handler):
-    """Code that goes on after an exception logs it."""
+    """Notices a MemoryError in the log: code that continues after an exception logs it."""
 
     def __init__(self, on_memory_error: Callable[[], None]) -> None:
         super().__init__()

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 from svcnode.cli._args import EXIT_UNKNOWN
 from svcnode.cli._past import add_end_options, add_node_options, ask_or_read, past_from
 from svcnode.cli.output import show
-from svcnode.core.errors import InvalidValueError, UnexpectedResponseError
+from svcnode.core.errors import InvalidValueError, ServiceNotFoundError, UnexpectedResponseError
 from svcnode.core.moments import service_of, what_text
 from svcnode.core.text import one_line
 from svcnode.core.units import format_duration, iso_time, utc_text
@@ -57,7 +57,7 @@ times:
 exit codes:
   0  shown
   2  invalid arguments or configuration
-  4  the node does not answer, and its history file cannot be read
+  4  the node does not answer and its history file cannot be read, or there is no such service
 
 examples:
   svcnode history                       the last 24 hours
@@ -125,6 +125,7 @@ async def _fetch(get_json: GetJson, ids: Sequence[str], since_s: float, until_s:
     items: list[Item] = []
     while following:
         page = await get_json(following)
+        _check_known(page.get("unknown", ()))
         items += page.get("items", ())
         _check_count(items)
         following = page.get("next") or ""
@@ -132,10 +133,11 @@ async def _fetch(get_json: GetJson, ids: Sequence[str], since_s: float, until_s:
 
 
 async def _read_file(path: Path, ids: Sequence[str], since_s: float, until_s: float) -> list[Item]:
-    from svcnode.history.follower import read_timeline
+    from svcnode.history.follower import read_known_ids, read_timeline
     from svcnode.history.timeline import Period
     from svcnode.operator.history_api import is_about, item_document
 
+    _check_known(set(ids) - await read_known_ids(path, ids))
     items: list[Item] = []
     period: Period | None = Period(since_s, until_s)
     while period is not None:
@@ -144,6 +146,12 @@ async def _read_file(path: Path, ids: Sequence[str], since_s: float, until_s: fl
         _check_count(items)
         period = None if page.next_after_id is None else period._replace(after_id=page.next_after_id)
     return items
+
+
+def _check_known(unknown: Iterable[str]) -> None:
+    """A misspelled id must not look like a service with which nothing has happened."""
+    for one in unknown:
+        raise ServiceNotFoundError(f'service not found: "{one}" is not registered, and the history does not have it')
 
 
 def _check_count(items: Sequence[Item]) -> None:

@@ -53,11 +53,12 @@ _Owner = tuple[int, asyncio.AbstractEventLoop]  # process id and loop that own c
 class AsyncClient:
     """Sends requests to one node. An operation that fails raises a ClientError.
 
-    `url` is `host`, `host:port`, a URL (default scheme http) or `unix:/path`. `version` is the requested version of the
-    interface; a node that ignores it is an error, so its `spec_version` is requested too. `timeout` (seconds, or "5s")
-    bounds each operation as a whole, with the reading of its response. `max_response` bounds its size. `retries` is
-    the number of further attempts to connect. `ca` is a PEM file of authorities to trust instead of those of this
-    machine, or an SSLContext. `trust_env` uses the proxies in the environment.
+    `url` is `host`, `host:port`, a URL (default scheme http) or `unix:/path`. `version` is the version of the interface
+    to request. If the node ignores it, the operation fails; to notice that, the client also requests its
+    `spec_version`. `timeout` (seconds, or "5s") is the limit for a whole operation, including the reading of the
+    response, and `max_response` is the limit for the size of the response. `retries` is how many more times to try to
+    connect. `ca` is a PEM file with the authorities to trust instead of those of this machine, or an SSLContext. With
+    `trust_env`, the proxies in the environment are used.
     """
 
     def __init__(  # noqa: PLR0913  all but the first have names and defaults
@@ -207,7 +208,7 @@ class AsyncClient:
                 if exc.code is not ReasonCode.NOT_FOUND:
                     raise
                 raise UnexpectedResponseError(
-                    "the node has no identity, so the version of its answers is not known",
+                    "the node does not serve its identity, so it is not known which version it answers with",
                     url=exc.url,
                     code=ReasonCode.NOT_SUPPORTED,
                 ) from exc
@@ -286,7 +287,9 @@ def _validate_address(address: NodeAddress) -> NodeAddress:
     try:
         _ = httpx2.URL(address.root).host  # httpx validates some names only here
     except (httpx2.InvalidURL, UnicodeError) as exc:
-        raise InvalidValueError(f"invalid node URL '{excerpt(str(address))}': invalid host name, or too long") from exc
+        raise InvalidValueError(
+            f"invalid node URL '{excerpt(str(address))}': the host name is invalid or too long"
+        ) from exc
     return address
 
 

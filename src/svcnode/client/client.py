@@ -1,7 +1,7 @@
 """The client for programs without an event loop: an AsyncClient on its own thread.
 
-With blocking sockets a timeout bounds one read, not the operation: a node that sends its response byte by byte would
-never time out.
+Blocking sockets would not do: their timeout limits one read, not the whole operation, so a node that sends its response
+byte by byte would never time out.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Client:
 
 
 class _LoopThreads:
-    """One thread per process: a fork copies locks, perhaps locked, but no threads.
+    """One thread per process, because a fork copies no threads, and copies locks as they are, perhaps locked.
 
     A child does not close the loop of its parent: both share its epoll instance, and closing it in the child would
     break it in the parent.

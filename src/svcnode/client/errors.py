@@ -1,4 +1,4 @@
-"""Errors of httpx as ClientErrors, with the text of the innermost cause."""
+"""Turns the errors of httpx into ClientErrors, with the text of the innermost cause."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _cause(exc: BaseException, *, has_custom_ca: bool) -> _Cause | None:
         case socket.gaierror():
             is_temporary = exc.errno == socket.EAI_AGAIN
             code = ReasonCode.RESOLVER_FAILED if is_temporary else ReasonCode.HOST_NOT_FOUND
-            return _Cause(f"host name not resolved: {os_error_text(exc)}", code)
+            return _Cause(f"cannot resolve the host name: {os_error_text(exc)}", code)
         case OSError() if exc.errno:
             return _Cause(os_error_text(exc), os_error_code(exc))
         case OSError() | httpx2.HTTPError():
@@ -124,14 +124,20 @@ def _tls_cause(exc: ssl.SSLError, *, has_custom_ca: bool) -> _Cause:
     if isinstance(exc, ssl.SSLCertVerificationError):
         return _certificate_cause(exc, has_custom_ca=has_custom_ca)
     if exc.reason in _NOT_TLS_REASONS:
-        return _Cause("the server does not speak TLS", ReasonCode.TLS_NOT_OFFERED, "is it http://?")
+        return _Cause(
+            "the server does not speak TLS", ReasonCode.TLS_NOT_OFFERED, "to connect without TLS, use http://"
+        )
     return _Cause(f"TLS failed: {exc.reason}", ReasonCode.TLS_FAILED)
 
 
 def _certificate_cause(exc: ssl.SSLCertVerificationError, *, has_custom_ca: bool) -> _Cause:
     problem = f"certificate not trusted: {exc.verify_message.rstrip('.')}"
     if exc.verify_code in _UNTRUSTED_ISSUER:
-        hint = "ca (--ca) does not contain its authority" if has_custom_ca else "name its authority with ca (--ca)"
+        hint = (
+            "ca (--ca) does not contain its authority"
+            if has_custom_ca
+            else "if you trust it, name its authority with ca (--ca)"
+        )
         return _Cause(problem, ReasonCode.TLS_UNTRUSTED, hint)
     if exc.verify_code in _EXPIRED:
         return _Cause(problem, ReasonCode.TLS_EXPIRED)

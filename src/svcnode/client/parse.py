@@ -89,7 +89,7 @@ class Operation(Generic[T]):
 
 
 class _Deviations(dict[str, None]):
-    """Each once, in order, and not more than people read: a node may deviate in a new way in each service."""
+    """Keeps each deviation once, in order, and only as many as people read: each service may deviate in its own way."""
 
     def add(self, text: str) -> None:
         if len(self) < MAX_DEVIATIONS:
@@ -107,7 +107,7 @@ def _parse_identity(response: NodeResponse, deviations: _Deviations) -> Identity
     _note_unknown_fields(document, _IDENTITY_FIELDS, "the identity", deviations)
     for name, version in zip(_IDENTITY_FIELDS[1:], texts[1:], strict=True):
         if version and not VERSION_PATTERN.fullmatch(version):
-            deviations.add(f'{name} is not "v" and dotted numbers: {excerpt(version)}')
+            deviations.add(f'{name} is not "v" followed by dotted numbers: {excerpt(version)}')
     return unvalidated_identity(*texts)
 
 
@@ -151,7 +151,7 @@ def _parse_status(service: dict[str, Any], deviations: _Deviations) -> Status | 
     value = service["status"]
     status = _STATUS_BY_NAME.get(value.lower()) if isinstance(value, str) else None
     if status is None:
-        deviations.add(f"a service has an invalid status, read as none: {excerpt(_as_text(value))}")
+        deviations.add(f"a service has an invalid status, which is ignored: {excerpt(_as_text(value))}")
     elif status.value != value:
         deviations.add(f"a service has the status {excerpt(value)}, read as {status.value}")
     return status
@@ -184,7 +184,7 @@ def service_health_operation(service_id: str, *, is_listed: bool = False) -> Ope
     if not service_id:
         raise InvalidValueError("service_id: must not be empty")
     if len(service_id) > MAX_ID_CHARS:
-        raise InvalidValueError(f"service_id: {len(service_id)} characters are too many; at most {MAX_ID_CHARS}")
+        raise InvalidValueError(f"service_id: must have at most {MAX_ID_CHARS} characters, not {len(service_id)}")
     try:
         segment = quote(service_id, safe="")
     except UnicodeEncodeError:
@@ -206,9 +206,14 @@ def _parse_json(response: NodeResponse, deviations: _Deviations) -> object:
     except ValueError as exc:
         _raise_unexpected(response, "200 with JSON", json_error=json_error_detail(response.body, exc))
     if (media_type := _media_type(response)) != "application/json":
-        deviations.add(f"the Content-Type of JSON is {excerpt(media_type) or 'missing'}, not application/json")
+        sent = (
+            f"with the Content-Type {excerpt(media_type)}, not application/json"
+            if media_type
+            else "without a Content-Type"
+        )
+        deviations.add(f"JSON is sent {sent}")
     if encoding := _encoding(response):
-        deviations.add(f"JSON has the Content-Encoding {excerpt(encoding)}, which was not requested")
+        deviations.add(f"JSON is sent with the Content-Encoding {excerpt(encoding)}, which was not requested")
     if charset := _non_utf8_charset(response.body):
         deviations.add(f"JSON is {charset}")
     return document
@@ -241,7 +246,7 @@ def _string_field(document: dict[str, Any], name: str, where: str, deviations: _
     value = document[name]
     if isinstance(value, str):
         return value
-    deviations.add(f"{name} of {where} is not a string")
+    deviations.add(f"the {name} of {where} is not a string")
     return "" if value is None else _as_text(value)
 
 

@@ -13,7 +13,8 @@ from svcnode.net.threads import call_in_thread
 class DaemonResolverLoop(asyncio.SelectorEventLoop):
     """Resolves each name on its own daemon thread.
 
-    The default executor has few threads, so names that hang would block other names and the end of the program.
+    The default executor has few threads, so names that hang would block other names, and would keep the program from
+    ending.
     """
 
     def __del__(self) -> None:

@@ -1,7 +1,7 @@
 """Checks any implementation of the interface as a black box, read-only, clause by clause.
 
-A second reading of the interface document: it uses neither our server nor our client, so an error in one of them cannot
-hide in the checker. `interface` holds the constants of the document, `target` the address of the node, `http_client`
-the connection, `parse` and `text` the content of responses, `node_under_test` the requests of the checks, `check` and
-`checks` the requirements. `run` runs all checks; `report` and `pytest` present the results.
+It is a second reading of the interface document, and uses neither our server nor our client, so an error in one of them
+cannot hide in the checker. `interface` holds the constants of the document, `target` the address of the node,
+`http_client` the connection, `response` the content of responses, `node_under_test` the requests of the checks, `check`
+and `checks` the requirements. `run` runs all checks; `report` and `pytest` present the results.
 """

@@ -15,7 +15,7 @@ ROUNDS = 3  # repetitions of a comparison that a change of status may disturb
 
 
 class Level(Enum):
-    """The most important first."""
+    """How important a requirement is; the most important comes first."""
 
     MUST = "must"
     SHOULD = "should"
@@ -37,7 +37,7 @@ CheckFunction = Callable[[NodeUnderTest], Findings]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """`needs` names checks: if one of them fails, this check would only report the same defect again."""
+    """`needs` names checks that must pass before: if one fails, this check would only report the same defect again."""
 
     function: CheckFunction
     _: KW_ONLY

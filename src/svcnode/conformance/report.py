@@ -103,7 +103,7 @@ def level_text(result: Result) -> str:
     clauses = f"clause{'s' if ' and ' in check.clause else ''} {check.clause}"
     if check.is_specified:
         return f"{check.level.value} ({clauses})"
-    why = "recommended" if check.level is Level.ADVICE else "clients break or are misled otherwise"
+    why = "recommended" if check.level is Level.ADVICE else "otherwise clients break or are misled"
     return f"{check.level.value} ({clauses}; not specified, {why})"
 
 
@@ -131,7 +131,7 @@ def _conclusion_lines(report: Report, level: Level) -> Iterator[Line]:
         yield [Segment("The node conforms", "bold green"), Segment(f" at level {level.value}: {totals}.")]
     elif report.interrupted and not report.failed(level):
         yield [
-            Segment("Unknown whether the node conforms", "bold yellow"),
+            Segment("It is not known whether the node conforms", "bold yellow"),
             Segment(f" at level {level.value}: {totals}."),
         ]
     else:

@@ -1,6 +1,6 @@
 """The response of a node, as values and as text. Pure; a wrong body is not an error here but a finding of a check.
 
-All text of the node, which is not trusted, becomes one line: truncated, without secrets and control characters.
+Text from the node is not trusted: it is shown on one line, truncated, and without secrets and control characters.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Registration and heartbeats from other programs: the clients for them, and the side of the node.
+"""How other programs register services and send heartbeats: the clients, and the side of the node.
 
 client.py             the clients
 types.py              their options and results, for type checkers

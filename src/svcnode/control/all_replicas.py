@@ -1,6 +1,6 @@
-"""Drains and maintenance of all replicas, by the paths and documents of the control socket; they are in the registry.
+"""Drains and maintenance of all replicas. They are in the registry, with the paths and documents of the control socket.
 
-For a replica, which is asked at its control socket, and for a client of the registry on any machine.
+A replica uses this when it is asked at its control socket, and so does a client of the registry on any machine.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _KINDS = {
 
 
 class AllReplicas:
-    """Raises `RegistryError`, or `ControlError` as the control socket does."""
+    """Reads and changes them. Raises `RegistryError`, or `ControlError` where the control socket would."""
 
     def __init__(self, client: WorkClient) -> None:
         self._client = client

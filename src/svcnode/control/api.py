@@ -65,7 +65,7 @@ _WORSE_STATUS = re.compile(rb"""["']status["']\s*:\s*["'](initializing|down)["']
 
 
 class ControlApi:
-    """`reload` reads the configuration again and returns what has changed. `work`: of a node on several machines."""
+    """`reload` reads the configuration again and returns what has changed. `work` is None for a node on one machine."""
 
     def __init__(
         self,
@@ -91,10 +91,9 @@ class ControlApi:
         except ControlError as exc:
             return _error(exc)
         except RegistryError as exc:
-            text = (
-                f"the registry: {exc}; nothing changes on any replica, this one included, unless it has received this"
-            )
-            return _error(ControlError(503, f"{text}: repeat it, or change each replica"))
+            text = "nothing changes on any replica, unless the registry has received the request"
+            hint = "repeat the request, or change each replica by itself"
+            return _error(ControlError(503, f"the registry: {exc}; {text}; {hint}"))
 
     # ---- the node
 
@@ -207,7 +206,7 @@ class ControlApi:
     def all_replicas(self, request: Request) -> AllReplicas:
         """What is asked of all replicas."""
         if self._work is None:
-            text = "this node is on one machine: without [sharing], it has no other replicas"
+            text = "this node runs on one machine only: without [sharing], it has no other replicas"
             raise ControlError(409, text)
         if request.headers.get(b"if-match") or request.headers.get(b"if-none-match"):
             raise ControlError(400, "If-Match and If-None-Match cannot be used with all_replicas")
@@ -306,7 +305,7 @@ def _check_service_id(name: str) -> None:
 
 def _check_name(what: str, name: str) -> None:
     if len(name) > MAX_NAME_CHARS:
-        raise ControlError(400, f"{what} has at most {MAX_NAME_CHARS} characters")
+        raise ControlError(400, f"{what} must have at most {MAX_NAME_CHARS} characters")
     _check(validate_text, what, name)
 
 
@@ -432,7 +431,7 @@ def _fields(request: Request, types: Mapping[str, type]) -> dict[str, Any]:
             raise ControlError(400, f"{key} must be {TYPE_NAMES[types[key]]}, not {type_name(value)}", pointer=pointer)
     reason = fields.get("reason", "")
     if len(reason) > MAX_REASON_CHARS:
-        raise ControlError(400, f"reason has at most {MAX_REASON_CHARS} characters", pointer="/reason")
+        raise ControlError(400, f"reason must have at most {MAX_REASON_CHARS} characters", pointer="/reason")
     try:
         validate_multiline("reason", reason)
     except InvalidValueError as exc:
@@ -492,7 +491,7 @@ def _check_time(fields: Mapping[str, Any], key: str) -> None:
 def _check_by(fields: Mapping[str, Any]) -> None:
     by = fields.get("by", "")
     if len(by) > MAX_PERSON_CHARS:
-        raise ControlError(400, f"by has at most {MAX_PERSON_CHARS} characters", pointer="/by")
+        raise ControlError(400, f"by must have at most {MAX_PERSON_CHARS} characters", pointer="/by")
     try:
         validate_single_line("by", by)
     except InvalidValueError as exc:

@@ -1,4 +1,4 @@
-"""The application on the control socket. Store and API are loaded when there is something stored, or a request."""
+"""The application on the control socket. It loads the store and the API when something is stored, or when asked."""
 
 from __future__ import annotations
 

@@ -58,11 +58,13 @@ class Precondition(NamedTuple):
 
     def check(self, document: Document | None) -> None:
         if self.must_not_exist and document is not None:
-            raise ControlError(412, f"it exists already, at revision {document.revision}")
+            raise ControlError(412, f"the document already exists, at revision {document.revision}")
         if (self.must_exist or self.revision is not None) and document is None:
-            raise ControlError(412, "it does not exist")
+            raise ControlError(412, "the document does not exist")
         if self.revision is not None and document is not None and document.revision != self.revision:
-            raise ControlError(412, f"it is at revision {document.revision}, not {self.revision}; read it again")
+            raise ControlError(
+                412, f"the document is at revision {document.revision}, not {self.revision}; read it again"
+            )
 
 
 class ChangeRequest(NamedTuple):

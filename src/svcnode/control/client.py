@@ -2,9 +2,9 @@
 
 A connection is reused. Every request is idempotent, so it is repeated once if the node has closed the connection.
 
-A call takes the connection out of the client and puts it back after the whole response. Whatever ends the call before
-that, such as a signal handler that raises, a cancellation or a timeout of gevent, also ends the connection: otherwise
-the next call would read the response to this one. A forked child opens its own.
+A call takes the connection out of the client, and puts it back when it has read the whole response. If something ends
+the call earlier, such as a signal handler that raises, a cancellation or a timeout of gevent, the connection is closed
+too: otherwise the next call would read the response to this one. A forked child opens its own connection.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _END_OF_HEAD = b"\r\n\r\n"
 
 
 class _ControlRequest(NamedTuple, Generic[D]):
-    """One whose response is a document of the type D."""
+    """A request whose response is a document of the type D."""
 
     method: str
     path: str
@@ -231,7 +231,7 @@ def _register(service_id: str, options: RegisteredOptions, revision: int | None)
         try:
             json.dumps(option)
         except (TypeError, ValueError) as exc:
-            raise InvalidValueError(f"{key} cannot be sent, being of the type {type(option).__name__}: {exc}") from exc
+            raise InvalidValueError(f"{key} cannot be sent, because it is a {type(option).__name__}: {exc}") from exc
     return _ControlRequest("PUT", _service(service_id), value, revision)
 
 
@@ -250,9 +250,10 @@ def _socket_path(path: str | Path | None) -> Path:
 
 
 class ControlClient:
-    """Thread-safe: calls at the same time use a connection each. Without a path, it uses the one in SVCNODE_CONTROL.
+    """Any number of threads can use one client: each call that runs at the same time has its own connection.
 
-    Raises `ControlError` if the node refuses a request, `ControlUnreachableError` if it is away.
+    Without a path, it uses the one in SVCNODE_CONTROL. It raises `ControlError` if the node refuses a request, and
+    `ControlUnreachableError` if the node is unreachable.
     """
 
     def __init__(self, path: str | Path | None = None, *, timeout: Duration = DEFAULT_TIMEOUT, by: str = "") -> None:
@@ -482,7 +483,7 @@ def _receive(connection: socket.socket, deadline_s: float) -> bytes:
 
 
 class AsyncControlClient:
-    """As `ControlClient`, for one event loop at a time."""
+    """Like `ControlClient`, but awaits. A client works on one event loop at a time."""
 
     def __init__(self, path: str | Path | None = None, *, timeout: Duration = DEFAULT_TIMEOUT, by: str = "") -> None:
         self.path = _socket_path(path)
@@ -663,5 +664,5 @@ def _unreachable(path: Path, exc: Exception) -> ControlUnreachableError:
         case OSError():
             cause = os_error_text(exc)
         case _:
-            cause = "the response is not one of a node"
+            cause = "what answers there is not a node"
     return ControlUnreachableError(f"cannot use the control socket {path}: {cause}")

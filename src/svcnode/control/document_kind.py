@@ -19,7 +19,7 @@ FREE_TEXTS = ("reason", "by", "user")  # they are shown, and may be anything
 
 
 class DocumentKind(ABC):
-    """`name` is the decoded part of a path that differs: the id of a service, the name of an issue, or ""."""
+    """A kind of documents. `name` is the variable part of a path, decoded: a service id, a name of an issue, or ""."""
 
     def __init__(self, node: NodeState) -> None:
         self._node = node

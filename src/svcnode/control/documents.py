@@ -57,7 +57,10 @@ UNKNOWN_AFTER_S = 600.0  # from the start: until then, a service may be found in
 
 
 class MaintenanceDocuments(DocumentKind):
-    """Of a service, or with the name "" of the node. `end` deletes a document, unless its revision has changed."""
+    """Maintenance of a service, or of the node if the name is "".
+
+    `end` deletes a document, unless its revision has changed.
+    """
 
     def __init__(self, node: NodeState, services: ServiceDocuments, end: Callable[[str, int], None]) -> None:
         super().__init__(node)
@@ -102,9 +105,10 @@ class MaintenanceDocuments(DocumentKind):
 
 
 class PlannedMaintenanceDocuments(DocumentKind):
-    """Of a service, or with the name "" of the node: it begins and ends by the wall clock. `end` deletes a document.
+    """Planned maintenance of a service, or of the node if the name is "". It begins and ends by the wall clock.
 
-    It is beside the maintenance that begins now, so that neither replaces the other.
+    `end` deletes a document. Planned maintenance and maintenance that begins now have paths of their own, so that
+    neither replaces the other.
     """
 
     def __init__(self, node: NodeState, services: ServiceDocuments, end: Callable[[str, int], None]) -> None:
@@ -163,9 +167,10 @@ def _planned(name: str, value: Mapping[str, Any]) -> PlannedMaintenance:
 
 
 class AckDocuments(DocumentKind):
-    """Of a service, or with the name "" of the node. `end` deletes a document, unless its revision has changed.
+    """Acknowledgements of a service, or of the node if the name is "".
 
-    The node ends an acknowledgement by itself; then its document is deleted. All times are of the wall clock.
+    The node ends an acknowledgement by itself, and then its document is deleted. `end` deletes a document, unless its
+    revision has changed. All times are of the wall clock.
     """
 
     def __init__(self, node: NodeState, end: Callable[[str, int], None]) -> None:

@@ -6,11 +6,11 @@
     POST /push/{id}/{n}     the exit status of the run: 0 is Up, any other number is Down
     POST /push/{id}/log     nothing changes; the body is logged
 
-If the service allows it, by GET and HEAD too. With `?rid=`, a UUID, the start and the end of a run belong together.
+If the service allows it, GET and HEAD work too. A start and an end with the same UUID in `?rid=` belong to one run.
 
-The body is the reason. Each service has its own token. Without it, every request gets the response of a path that does
-not exist, so that a client cannot find out which services there are. A push is stored before its response is sent, as
-a report through the control socket is.
+The body is the reason. Each service has its own token. A request without it is answered as if the path did not exist,
+so that a client cannot find out which services there are. Like a report through the control socket, a push is stored
+before its response is sent.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class _RefusedError(Exception):
 
 
 class PushApp:
-    """`change` stores and applies a change of a resource; it raises `ControlError`. `refused` counts by cause."""
+    """`change` stores and applies a change, and raises `ControlError`. `refused` counts refused pushes by cause."""
 
     def __init__(
         self,
@@ -99,11 +99,11 @@ class PushApp:
             return
         change = self._change_for(service_id, signals, text)
         if change is None or change.value is None:
-            raise _RefusedError(NOT_FOUND, "path", "no such path")
+            raise _RefusedError(NOT_FOUND, "path", "there is no such path")
         change.value.update(_run_id(request))
         if not self._limit_of(service_id).take(self._node.now_s()):
             if change.value.get("status") != "down":
-                raise _RefusedError(TOO_MANY, "rate", f"more than {RATE_PER_S:g} per second")
+                raise _RefusedError(TOO_MANY, "rate", f"there are more than {RATE_PER_S:g} per second")
             # A failure passes the limit if it is news. So those that pass are at most as many as the successes.
             change = change._replace(unless_down=True)
         try:
@@ -119,9 +119,9 @@ class PushApp:
         """Compares the token in the same steps for every request, whether the service exists or not."""
         access = self._access_of(service_id) or self._no_access
         if not hmac.compare_digest(_digest(_token(request)), _digest(access.token.encode())):
-            raise _RefusedError(NOT_FOUND, "token", "no such service with this token")
+            raise _RefusedError(NOT_FOUND, "token", "there is no service with this id and token")
         if request.method != "POST" and not access.by_get:
-            raise _RefusedError(NOT_FOUND, "method", f"{request.method} without push_get")
+            raise _RefusedError(NOT_FOUND, "method", f"{request.method} needs push_get = true")
 
     def _limit_of(self, service_id: str) -> RateLimit:
         now_s = self._node.now_s()

@@ -6,8 +6,8 @@ What may be changed, and what a document means, is in documents.py and service_d
 share one transaction of the store. After it is on the disk, each document is applied to the node, as at the start. So a
 change is never half applied, and a restart leads to the same node.
 
-If the store cannot be written, a change that makes the node worse, such as a report of Down, is applied nevertheless,
-and stored with the next change that can be. Every other change is refused.
+While the store cannot be written, a change that makes the node worse, such as a report of Down, is applied anyway, and
+is stored together with the next change that can be stored. Every other change is refused.
 """
 
 from __future__ import annotations
@@ -275,7 +275,7 @@ class Resources:
                 except Exception:
                     log.exception("internal error in a control request", extra={"event": "control_error"})
                     for _, future in waiting:
-                        _resolve(future, ControlError(500, "internal error, which is in the log"))
+                        _resolve(future, ControlError(500, "internal error; the log of the node has the details"))
         finally:
             self._writer = None
 
@@ -311,7 +311,11 @@ class Resources:
 
     def _not_stored(self, applied: Applied) -> ControlError:
         is_in_effect = any(document is applied.document for document in self._unstored.values())
-        effect = "it is not stored, and in effect until a restart" if is_in_effect else "nothing has changed"
+        effect = (
+            "the change is in effect, but could not be stored: a restart may undo it"
+            if is_in_effect
+            else "nothing has changed"
+        )
         return ControlError(503, f"{self._problem}; {effect}")
 
     def _apply_unstored(self, transaction: Transaction) -> None:

@@ -56,8 +56,8 @@ def service_not_found(service_id: str) -> ControlError:
 class ServiceDocuments(DocumentKind):
     """Services that programs have registered.
 
-    A service of the configuration file takes precedence over one with the same id, which waits until the file no longer
-    has it.
+    If the configuration file has a service with the same id, that one takes precedence. The registered service waits
+    until the file no longer has it.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class ServiceDocuments(DocumentKind):
         path = service_path(name)
         has_news = any(transaction.has_changed(one) for one in (path, *(f"{path}/{child}" for child in _EVIDENCE)))
         if change.if_silent and (has_news or not self.silent.is_due(name)):
-            raise ControlError(409, "this service is not silent")
+            raise ControlError(409, "this service is not silent any more")
 
     def value(self, transaction: Transaction, name: str, given: dict[str, Any], sent_at_s: float) -> dict[str, Any]:
         path = service_path(name)
@@ -160,7 +160,7 @@ class ServiceDocuments(DocumentKind):
             registration = self._register(service_id, options)
         except SvcnodeError as exc:
             log.error(  # noqa: TRY400  the text is enough
-                "service %s, registered through the control socket, is not accepted any more: %s",
+                "service %s, which was registered through the control socket, is no longer valid: %s",
                 service_id,
                 exc,
                 extra={"event": "control_service_rejected", "service": service_id},
@@ -229,7 +229,7 @@ class _EvidenceDocuments(DocumentKind):
         self._services.check_reports(transaction, name)
         report = transaction.get(change.path)
         if change.unless_down and report is not None and report.value["status"] == "down":
-            raise ControlError(429, "this service is reported as Down already")
+            raise ControlError(429, "this service has already been reported as Down")
 
     def is_missing(self, name: str) -> bool:
         found = self._node.find(name)
@@ -251,7 +251,7 @@ class _EvidenceDocuments(DocumentKind):
 
 
 class StatusDocuments(_EvidenceDocuments):
-    """A report with a run id (`rid`) ends this run, one without ends all of them."""
+    """A report with a run id (`rid`) ends that run; a report without one ends all runs."""
 
     def value(self, transaction: Transaction, name: str, given: dict[str, Any], sent_at_s: float) -> dict[str, Any]:
         before, now_s = transaction.get(status_path(name)), self._node.now_s()
@@ -334,7 +334,8 @@ def _reported_at_s(status: str, before: Document | None, sent_at_s: float, now_s
     if sent_at_s < at_s and status != status_before:
         raise ControlError(
             503,
-            f"nothing has changed: the node stood still when this was sent; {status_before} may be newer. Try again",
+            "nothing has changed: this may have been sent before the node stood still, and the report of "
+            f"{status_before} may be newer; try again",
         )
     return max(min(sent_at_s, now_s), at_s)
 
@@ -347,7 +348,7 @@ def _since_s(status: str, before: Document | None, at_s: float) -> float:
 
 
 class RunDocuments(_EvidenceDocuments):
-    """When each run has started, by its run id; "" if it has none. A run that starts again does not get more time."""
+    """Maps the id of each run, or "" if it has none, to its start. A run that starts again does not get more time."""
 
     def value(self, transaction: Transaction, name: str, given: dict[str, Any], sent_at_s: float) -> dict[str, Any]:
         runs = _runs(transaction, name)

@@ -1,7 +1,7 @@
 """`deregister_after`: which registered services have been silent for so long that they are removed.
 
-A worker with an id of its own may end and never come back. Its removal makes the node better, so only silence counts
-that the node has listened to: not the time in which it did not run, stood still, or the service was in maintenance.
+A worker with its own id may end and never come back. Removing it makes the node better, so only silence that the node
+has listened to counts. Time in which the node did not run or stood still does not count, and neither does maintenance.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class SilentServices:
-    """`limits`: the services that are removed when they are silent, and after how many seconds. Call `tick` often."""
+    """`limits` says after how many seconds of silence each service is removed. Call `tick` often."""
 
     def __init__(self, node: NodeState, standstill: Standstill, limits: Callable[[], Mapping[str, float]]) -> None:
         self._node = node

@@ -2,7 +2,7 @@
 
 One SQLite file maps a path, such as `services/db-1`, to a JSON document and the revision that wrote it. `write` returns
 after the changes are on the disk. Times in documents are of the clock of `net/clock.py`, which starts at 0 with the
-machine: after a restart of the machine, `load` says so.
+machine. `load` says whether the machine has been restarted since.
 """
 
 from __future__ import annotations

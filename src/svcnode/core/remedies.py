@@ -25,9 +25,9 @@ class Remedy(NamedTuple):
 
 
 _NO_REPORT = (
-    'Check that the program that reports for "{id}" is running and uses this id. To svcnode serve it reports through '
-    "the control socket, whose path is in the log, or with a push and its token; with [sharing], also through the "
-    "registry."
+    'Check that the program that reports for "{id}" is running and uses this id. It can report to svcnode serve '
+    "through the control socket, whose path is in the log, or with a push and the token of the service; with "
+    "[sharing], also through the registry."
 )
 _HTTP_LOGIN = "check the user name and the password in the URL of the probe, or its option bearer or headers"
 _SLOW_CAUSES = "it may be frozen, overloaded, or waiting for a disk, a lock or another service"
@@ -53,9 +53,9 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
     ),
     ReasonCode.CANNOT_CHECK: Remedy(
         "there is no valid result, because the node's machine could not check",
-        "The fault is on the node's machine, and says nothing about the service; the reason names it. For too many "
-        "open files, raise the limit of the node's process (ulimit -n, or LimitNOFILE in its systemd unit). A machine "
-        "that stood still was suspended or overloaded, or the node's process was stopped.",
+        "The fault is on the node's machine, and says nothing about the service. The reason names it. If there are too "
+        "many open files, raise the limit of the node's process (ulimit -n, or LimitNOFILE in its systemd unit). If "
+        "the machine stood still, it was suspended or overloaded, or the node's process was stopped.",
     ),
     ReasonCode.TTL_EXPIRED: Remedy("no heartbeat, report or success of a job arrived in time", _NO_REPORT),
     ReasonCode.FIXED: Remedy(
@@ -107,8 +107,8 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
     ),
     ReasonCode.PROXY_FAILED: Remedy(
         "the proxy between the node and the service failed",
-        "Check that the proxy is running, and the address and the login in the option proxy of the probe. This says "
-        "nothing about the service.",
+        "Check that the proxy is running, and that its address and login in the option proxy of the probe are right. "
+        "This says nothing about the service.",
     ),
     ReasonCode.COMMAND_NOT_STARTED: Remedy(
         "the program of an exec: probe could not be started",
@@ -126,7 +126,7 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
     ReasonCode.NETWORK_UNREACHABLE: Remedy(
         "no route to the host",
         "If the outcome is unknown, the node's machine has no route to {address}: check its interfaces and routes. "
-        "Otherwise check that the other machine is switched on, and the routers and firewalls on the way.",
+        "Otherwise check that the other machine is switched on, and check the routers and firewalls on the way.",
     ),
     ReasonCode.CONNECTION_REFUSED: Remedy(
         "nothing listens on that port",
@@ -135,7 +135,7 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
     ),
     ReasonCode.CONNECTION_CLOSED: Remedy(
         "the connection was reset or closed before the response was complete",
-        "A server accepts the connection at {address}, and closes it. Check that it is the right service, and whether "
+        "A server at {address} accepts the connection, but closes it. Check that it is the right service, and whether "
         "it expects TLS on this port. A proxy closes connections like this if the server behind it is not running.",
     ),
     ReasonCode.CONNECT_TIMEOUT: Remedy(
@@ -187,7 +187,7 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
     ),
     ReasonCode.TLS_NAME_MISMATCH: Remedy(
         "the certificate is for another host name",
-        "Use the name in the certificate in the URL of the probe, or in its option server_name.",
+        "In the URL of the probe, or in its option server_name, use a name that is in the certificate.",
     ),
     ReasonCode.TLS_UNTRUSTED: Remedy(
         "the certificate is not signed by a trusted authority",
@@ -195,7 +195,8 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
     ),
     ReasonCode.TLS_NOT_OFFERED: Remedy(
         "the server does not speak TLS on this port",
-        "Use the scheme without TLS, or the port on which the server speaks TLS; {address} does not.",
+        "The server at {address} does not speak TLS. Use the scheme without TLS, or the port on which the server "
+        "speaks TLS.",
     ),
     ReasonCode.TLS_REQUIRED: Remedy(
         "the server accepts the connection, or this login, only over TLS",
@@ -244,8 +245,8 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
         "the user may not do this",
         "Grant the user the permission that the reason names, or check the names in the URL of the probe.",
         {
-            "http": f"The server denies access. If it requires a login, {_HTTP_LOGIN}. Otherwise it may not accept the "
-            "node's machine, or not serve this path."
+            "http": f"The server denies access. If it requires a login, {_HTTP_LOGIN}. Otherwise it may not accept "
+            "requests from the node's machine, or may not serve this path."
         },
     ),
     # ---- the service reports its own state
@@ -268,18 +269,18 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
     ),
     ReasonCode.STALLED: Remedy(
         "a value that must advance has not advanced in time",
-        "The service answers, and makes no progress: see its log. It may have lost its peers or its disk. "
+        "The service answers, but makes no progress: see its log. It may have lost its peers or its disk. "
         "If it is only slow, give it more time in the condition.",
     ),
     ReasonCode.DUTIES_MISSED: Remedy(
         "a validator has missed more of its duties than it may",
-        "The client answers, and the validator does not vote or sign: check its signer, its keys, its clock, its peers "
+        "The client answers, but the validator does not vote or sign: check its signer, its keys, its clock, its peers "
         "and the load of its machine.",
     ),
     ReasonCode.SLASHED: Remedy(
         "the chain has slashed a validator",
-        "Stop every signer that has the key of the validator before you look further: two of them at the same time are "
-        "the usual cause, and the other validators of this machine are in danger too.",
+        "Before you look further, stop every signer that has the key of the validator. The usual cause is that two of "
+        "them run at the same time, and the other validators of this machine are in danger too.",
     ),
     ReasonCode.LOW_BALANCE: Remedy(
         "the account has less money than the options of the probe require",
@@ -324,8 +325,8 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
         "the server requires more connected replicas for a write",
         "Check that the replicas are running, and that they are connected and not lagging.",
         {
-            "postgresql": "Start the synchronous standbys, and see their logs. Without them, change "
-            "synchronous_standby_names: every commit waits.",
+            "postgresql": "Every commit waits for the synchronous standbys: start them, and see their logs. If they "
+            "will not come back, change synchronous_standby_names.",
         },
     ),
     ReasonCode.LOCKED: Remedy(
@@ -343,7 +344,7 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
             "disk": "Free space on the disk, or raise the quota of the user.",
             "sqlite": "Free space on the disk.",
             "etcd": "Compact the history (etcdctl compact REVISION), defragment every member (etcdctl defrag), then "
-            "disarm the alarm (etcdctl alarm disarm). If all data is needed, raise --quota-backend-bytes before.",
+            "disarm the alarm (etcdctl alarm disarm). If you need all the data, first raise --quota-backend-bytes.",
         },
     ),
     ReasonCode.WRITE_TIMEOUT: Remedy(
@@ -385,7 +386,7 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
     ),
     ReasonCode.WRONG_CHAIN: Remedy(
         "the client follows another chain than the probe expects",
-        "Check that the URL of the probe names the right client, and the client the right chain.",
+        "Check that the URL of the probe leads to the right client, and that the client follows the right chain.",
     ),
     ReasonCode.CLOCK_SKEW: Remedy(
         "the clocks of the node and the service differ too much",
@@ -414,8 +415,8 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
     # ---- an unexpected response
     ReasonCode.BAD_REQUEST: Remedy(
         "the server does not understand the request",
-        "Check the path in the URL of the probe, and its options. A server that expects https answers like this to "
-        "http.",
+        "Check the path in the URL of the probe, and its options. A server that expects https may answer an http "
+        "request like this.",
     ),
     ReasonCode.NOT_FOUND: Remedy(
         "the server has no such path, database, table, queue or service",
@@ -490,8 +491,8 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
     ),
     ReasonCode.NOT_MOUNTED: Remedy(
         "the volume that should be at the path is not mounted",
-        "Find out why: findmnt, and the log of the kernel. Stop the programs that write below the mount point before "
-        "you mount it: what they wrote meanwhile is on another file system, and is hidden then.",
+        "Find out why: findmnt, and the log of the kernel. Before you mount it, stop the programs that write below the "
+        "mount point: what they have written in the meantime is on another file system, and will be hidden.",
     ),
     ReasonCode.REPLACED: Remedy(
         "the file at the path has been replaced since the last check",
@@ -500,7 +501,8 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
     # ---- programs and functions
     ReasonCode.EXIT_STATUS: Remedy(
         "the exit status of the program is not 0",
-        "Run the program by hand to see more: that of a probe on the node's machine, a job on its own one.",
+        "Run the program by hand to see more: the program of a probe on the node's machine, a job on the machine that "
+        "it runs on.",
     ),
     ReasonCode.CHECK_FAILED: Remedy(
         "a check function raised an exception or returned False",
@@ -509,7 +511,7 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
     # ---- the node itself, in its history
     ReasonCode.UNCLEAN_SHUTDOWN: Remedy(
         "the previous process of the node did not shut down cleanly",
-        "See the log of the node and of the system: it was killed, it crashed, or the machine lost power.",
+        "See the logs of the node and of the system: the process was killed or crashed, or the machine lost power.",
     ),
     ReasonCode.OTHER: Remedy(
         "a cause without a code of its own",
@@ -542,8 +544,8 @@ def meaning_text(code: str) -> str:
 def advised_code(code: str, *, is_probed: bool, is_failure: bool) -> str:
     """The code whose advice helps.
 
-    A program that reports its status may give any code; its log says more than advice about a probe. Waiting helps only
-    if the service reports progress, and not if it failed.
+    A program that reports its status may give any code, and its log says more than advice about a probe would. The
+    advice to wait helps only while the service reports progress, not when it has failed.
     """
     if not is_probed:
         return code if code in _CODES_OF_THE_NODE else ReasonCode.REPORTED
@@ -551,7 +553,7 @@ def advised_code(code: str, *, is_probed: bool, is_failure: bool) -> str:
 
 
 def advice_text(code: str, service_id: str, kind: str, probe: str | None, timeout_s: float | None) -> str:
-    """What to do about a service. `probe` is the URL that is shown; None: it is not known."""
+    """What to do about a service. `probe` is the URL that is shown, or None if it is not known."""
     address, timeout = _address(probe), "the timeout" if timeout_s is None else f"{timeout_s:g} s"
     text = _advice(find_remedy(code), kind)
     return text.format(address=address, host=_host(probe) or address, timeout=timeout, id=service_id)

@@ -14,7 +14,7 @@ latencies.py   percentiles from counts
 report.py      what a period was like: times, outages, latencies
 follower.py    the history that another process writes
 
-No problem with the file affects the event loop, the checks or the responses.
+Whatever is wrong with the file, the event loop, the checks and the responses are not affected.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ log = logging.getLogger("svcnode.history")
 
 
 class History:
-    """Records the changes of a node while its `async with` block runs. Without a path, in memory only.
+    """Records the changes of a node while its `async with` block runs. Without a path, it keeps them in memory only.
 
-    A file belongs to one node, by its name: the file of another node is not used.
+    A file belongs to the node whose name is in it. The file of another node is not used.
     """
 
     def __init__(
@@ -147,7 +147,9 @@ class History:
                 await asyncio.wait_for(self._writer.closed.wait(), CLOSE_TIMEOUT_S)
             if len(self._backlog) and not self._writer.has_never_written:
                 extra = {"event": "history_incomplete", "records": len(self._backlog)}
-                log.warning("shutdown: records of the history not written: %d", len(self._backlog), extra=extra)
+                log.warning(
+                    "shutdown: records of the history that could not be written: %d", len(self._backlog), extra=extra
+                )
         self._publish(self._backlog.last_id)
         while self._is_publishing:
             self._publish_some()
@@ -431,17 +433,15 @@ class History:
 
 
 def _restart_error(current: Path | None, configured: Path | None) -> HistoryError:
-    now = f"history is written to {current}" if current else "history is in memory only"
-    new = f"the path is now {configured}" if configured else "the file is now disabled"
-    return HistoryError(
-        f"{now}; in the configuration {new}; restart the node to apply it", HistoryProblem.RESTART_REQUIRED
-    )
+    now = f"history is written to {current}" if current else "history is kept in memory only"
+    new = f"the configuration now has the path {configured}" if configured else "the configuration now has no file"
+    return HistoryError(f"{now}, but {new}; restart the node to apply this", HistoryProblem.RESTART_REQUIRED)
 
 
 def _no_folder_error() -> HistoryError:
     return HistoryError(
-        "history is in memory only: no home folder, because HOME is not set and this user is not in the password "
-        "database; set path in [history], or keep = false",
+        "history is kept in memory only, because there is no home folder: HOME is not set, and this user is not in the "
+        "password database; set path in [history], or keep = false",
         HistoryProblem.NO_FOLDER,
     )
 

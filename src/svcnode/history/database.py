@@ -1,7 +1,7 @@
 """The SQLite database of the history: its tables, writing, and deleting old records. Only the writer thread uses it.
 
-A thread that reads or writes row by row releases the GIL for every row and waits for the event loop to get it back, on
-a busy node milliseconds each time. So rows are passed as JSON, hundreds per statement.
+A thread that reads or writes row by row releases the GIL for every row, and then waits until the event loop gives it
+back. On a busy node, that takes milliseconds each time. So rows are passed as JSON, hundreds per statement.
 
 The tables of buckets are ordered by time, not by service: a minute is written and deleted as a whole, so it touches a
 few pages instead of one or two per service.
@@ -9,8 +9,8 @@ few pages instead of one or two per service.
 Records are deleted in small steps, so that new records are written soon: first expired records, then, if the file is
 too large, the oldest records of the table that exceeds its quota most.
 
-A record expires by its own time, never by its place in the file: while the clock was wrong, records with times of the
-past or the future were written among the others. Whether the clock is right now is judged by `RetentionClock`.
+A record expires by its own time, never by its place in the file: while the clock is wrong, records with times in the
+past or in the future are written among the others. `RetentionClock` judges whether the clock is right now.
 """
 
 # ruff: noqa: S608  only constants and numbers are formatted into statements; values are parameters
@@ -320,7 +320,7 @@ class Database:
 
     def _check_version(self, version: int) -> None:
         if version > VERSION:
-            text = f"{self._path} has schema version {version}; this svcnode uses version {VERSION}"
+            text = f"{self._path} has schema version {version}, but this svcnode knows only versions up to {VERSION}"
             raise HistoryError(f"{text}; use a newer svcnode, or {OTHER_PATH_HINT}", HistoryProblem.NEWER_SCHEMA)
 
     def _migrate(self, version: int) -> None:

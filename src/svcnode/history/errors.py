@@ -101,7 +101,7 @@ def history_error_from(exc: Exception, path: Path) -> HistoryError:
 
 def other_node_error(path: Path, owner: str, node_name: str) -> HistoryError:
     return HistoryError(
-        f'{path} is the history of node "{owner}", and this node is "{node_name}"; it is not used; {OTHER_PATH_HINT}, '
-        f'or, if the node was renamed, run: sqlite3 {path} "{FORGET_NODE_NAME}"',
+        f'{path} is not used, because it is the history of node "{owner}", and this node is "{node_name}"; '
+        f'{OTHER_PATH_HINT}, or, if the node was renamed, run: sqlite3 {path} "{FORGET_NODE_NAME}"',
         HistoryProblem.OTHER_NODE,
     )

@@ -154,7 +154,7 @@ def _open_lock_file(path: Path, flags: int) -> int:
 
 
 def _foreign_lock_error(path: Path) -> HistoryError:
-    text = f"{path} is not a lock file of svcnode and is not changed; move it, or {OTHER_PATH_HINT}"
+    text = f"{path} is not a lock file of svcnode, so it is left as it is; move it, or {OTHER_PATH_HINT}"
     return HistoryError(text, HistoryProblem.FOREIGN_LOCK)
 
 
@@ -209,7 +209,9 @@ def _require_free(path: Path, new_path: Path) -> None:
     for suffix in ("", *_SIDECAR_SUFFIXES):
         other = new_path.with_name(new_path.name + suffix)
         if os.path.lexists(other):
-            raise HistoryError(f"cannot move {path}: {other} exists; remove one of them", HistoryProblem.OTHER_NODE)
+            raise HistoryError(
+                f"cannot move {path}: {other} already exists; remove one of them", HistoryProblem.OTHER_NODE
+            )
 
 
 def _rename(path: Path, new_path: Path) -> None:

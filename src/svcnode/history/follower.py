@@ -1,4 +1,4 @@
-"""The history that another process writes, read from its file: of the workers of a program, one writes."""
+"""Reads the history that another process writes, from its file: only one of the workers of a program writes."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from svcnode.history.report import ReportPeriod
 from svcnode.history.timeline import make_timeline_page
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from svcnode.history.query import EndOfFile
     from svcnode.history.report import PeriodReport
     from svcnode.history.timeline import Period, TimelinePage
@@ -29,7 +31,7 @@ log = logging.getLogger("svcnode.history")
 
 
 class _FollowedFile:
-    """Its writer notices by itself that it is corrupt."""
+    """The file of another process. If it is corrupt, the process that writes it notices that."""
 
     generation = 0
     is_readable = False
@@ -45,6 +47,12 @@ async def read_timeline(path: Path, period: Period) -> TimelinePage:
     """From the file of a node that does not run."""
     query, end = await _open(path, period.to_s)
     return make_timeline_page(period, await query.page(period, end.last_id, TRANSITIONS_PER_PAGE))
+
+
+async def read_known_ids(path: Path, ids: Sequence[str]) -> set[str]:
+    """Those of the ids that are in the file of a node that does not run."""
+    query, _ = await _open(path, 0.0)
+    return await query.known_ids(ids)
 
 
 async def read_report(path: Path, from_s: float, to_s: float, now_s: float) -> tuple[PeriodReport, str]:

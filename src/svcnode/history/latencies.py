@@ -1,7 +1,7 @@
-"""Latencies as counts in buckets that are 10 % wide, from which percentiles follow. There is no I/O.
+"""Counts latencies in buckets that are 10 % wide, and computes percentiles from the counts. There is no I/O.
 
-The sum of two histograms is the histogram of both, so hours and days are added up by SQL. A percentile is the middle of
-its bucket, which is at most 5 % from the true one.
+Adding the counts of two histograms gives the histogram of both, so SQL can add up hours and days. A percentile is the
+middle of its bucket, and is at most 5 % away from the true value.
 """
 
 from __future__ import annotations

@@ -377,7 +377,7 @@ class HistoryQuery:
 
 
 class _ReportData(NamedTuple):
-    """From the file, or from memory."""
+    """What a report is made of, from the file or from memory."""
 
     times: dict[str, Times]
     first_s: float  # of the buckets

@@ -75,7 +75,7 @@ NO_LATENCIES: Mapping[str, Histogram] = MappingProxyType({})
 
 
 class Stretch(NamedTuple):
-    """Time without a break in which the node ran: the clock was not set, and the machine did not sleep."""
+    """A time in which the node ran without a break: the clock was not set, and the machine did not sleep."""
 
     begin_s: float
     end_s: float

@@ -1,11 +1,12 @@
 """What a period was like for the node and each service: time in each status, outages and latencies. There is no I/O.
 
-The time of a service in each status is that of its buckets, so a period begins and ends where buckets do. They leave
-out what was not known (a restart, a machine that slept), so that lowers nobody's availability, and maintenance.
+The time in each status comes from the buckets of a service, so a period begins and ends where buckets do. Time in which
+the status was not known (a restart, a machine that slept) is in no bucket, so it lowers nobody's availability. Neither
+does maintenance.
 
-Outages, and the health of the node, follow from the transitions and from the runs, the times in which the node ran. An
-outage begins when a service is Down, and ends when it is Up or removed. If it lasts over a restart, it is still one
-outage. Its length is the time of it in which the node ran, without maintenance.
+Outages and the health of the node come from the transitions, and from the runs: the times in which the node ran. An
+outage begins when a service is Down, and ends when it is Up or removed. An outage that outlasts a restart is still one
+outage. Its length counts only the time in which the node ran, without maintenance.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ PERCENTILES = (0.5, 0.95, 0.99)
 
 
 class ReportPeriod(NamedTuple):
-    """From the begin of a bucket to the begin of another, or to now."""
+    """From the beginning of one bucket to the beginning of another, or until now."""
 
     from_s: float
     to_s: float
@@ -61,7 +62,7 @@ class ReportPeriod(NamedTuple):
 
 
 class Times(NamedTuple):
-    """The time that counts, by status, and that in maintenance."""
+    """The time that counts, by status, and the time in maintenance."""
 
     up_s: float = 0.0
     initializing_s: float = 0.0
@@ -99,7 +100,7 @@ class Outage(NamedTuple):
 
 
 class SubjectReport(NamedTuple):
-    """Of a service or of the node."""
+    """What the report says about a service, or about the node."""
 
     times: Times
     up_s: float  # of the node: with 206
@@ -131,7 +132,7 @@ class SubjectReport(NamedTuple):
 
 
 class Budget(NamedTuple):
-    """How long a service may be not Up, of the time that counts, and what is left of it; negative if it is spent."""
+    """For how much of the time that counts a service may be not Up, and what is left; negative if it is overspent."""
 
     allowed_s: float
     left_s: float
@@ -189,7 +190,7 @@ class Runs:
 
 
 class _Outages:
-    """Of a service or of the node, up to the last change."""
+    """The outages of a service, or of the node, up to the last change."""
 
     __slots__ = ("begun_s", "ended", "good", "is_held", "known_to_s", "length_s", "since_s", "status")
 

@@ -4,15 +4,15 @@
     health   the node answered 206 or 503, or it did not run (`health` is None)
     event    something that happened at one moment: a start, a reload, a note, a message, maintenance
 
-Pure functions over transitions in the order in which they were recorded. A period is read in pages of transitions. An
-item is on the page on which it ends, and what has not ended by the end of the period is on the last page. So each item
-is complete, and is there once. What lasted when a page begins follows from `Opening`.
+The functions are pure, and take transitions in the order in which they were recorded. A period is read in pages of
+transitions. Each item is complete and appears once: on the page on which it ends, or on the last page if it has not
+ended by the end of the period. `Opening` says what was going on when a page begins.
 
 The first page begins with the transition that was recorded first of those in the period. From there on, all that was
 recorded counts, also what is dated before the period. So an item is the same in every period that it touches.
 
-A restart ends an outage with the process that has seen it, unless the next process confirms it: then the transition
-has the time at which the outage began, which is before the start of that process, and it is one outage.
+An outage ends with the process that has seen it, unless the next process confirms it. Then the transition has the time
+at which the outage began, which is before the start of that process, and both are one outage.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SAYS_STATUS = f"kind IN {_STATUS_KINDS} AND (kind <> '{_REPLACED}' OR before <> 
 
 
 class Period(NamedTuple):
-    """A page of it begins after a transition, by its id; the first page after 0."""
+    """The period to read. A page begins after the transition with a given id; the first page begins after 0."""
 
     from_s: float
     to_s: float
@@ -70,7 +70,7 @@ class TimelinePage(NamedTuple):
 
 
 class TimelineItem(NamedTuple):
-    """The id does not change, so it can be linked to. `until_s` is None for an event, and for what has not ended."""
+    """The id never changes, so links to it work. `until_s` is None for an event, and until the item has ended."""
 
     id: str
     type: str  # "outage", "health" or "event"
@@ -86,7 +86,7 @@ class TimelineItem(NamedTuple):
 
 
 class Opening(NamedTuple):
-    """What was so when the first transition of a page was recorded."""
+    """What was going on when the first transition of a page was recorded."""
 
     statuses: Sequence[Transition] = ()  # the newest of each service that says its status; of those that a page needs
     health: Sequence[Transition] = ()  # the newest that has changed the health of the node, or explains it
@@ -131,7 +131,7 @@ def explains_start(one: Transition) -> bool:
 
 
 class Timeline:
-    """Knows what was so before a page; give it the transitions of the page, then `items` are complete."""
+    """Knows what was going on before a page. Give it the transitions of that page; then `items` is complete."""
 
     def __init__(self, from_s: float, page: PageOfTransitions) -> None:
         self.items: list[TimelineItem] = []

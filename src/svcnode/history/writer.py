@@ -1,8 +1,8 @@
 """The thread that writes the history file, and its status.
 
 All records since the last commit go into one transaction, so a burst costs little more than a single record. If a write
-fails, the records stay in the backlog and the writer retries with increasing delays. It acknowledges them nevertheless:
-events are not delayed by a full disk.
+fails, the records stay in the backlog and the writer retries with increasing delays. It acknowledges them all the
+same, so that a full disk does not delay events.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class WriterState(Enum):
                               │  └──failure──┼────┘
                               └────success───┘
 
-    RECOVERING is stable at once, unless the writer had failed shortly before: then only after 90 s of successes.
+    RECOVERING usually becomes stable at once. If the writer had failed shortly before, it takes 90 s of successes.
     """
 
     OPENING = "opening"  # the first attempt has not ended

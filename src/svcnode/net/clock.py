@@ -43,8 +43,9 @@ def next_tick_s(now_s: float, interval_s: float = 1.0) -> float:
 class WallTimes:
     """Converts times of a monotonic clock to wall-clock times, in whole milliseconds.
 
-    The same time always gives the same result, wherever it is shown. So the difference of the clocks is measured again
-    at each conversion, but replaced only after the wall clock was set, and only for times after the conversion before.
+    The same time always gives the same result, wherever it is shown. So the difference between the clocks is measured
+    at each conversion, but a new difference is used only after the wall clock was set, and only for times after the
+    previous conversion.
     """
 
     __slots__ = ("_clock", "_measured_at_s", "_offsets", "_wall_clock")
@@ -80,8 +81,8 @@ class WallTimes:
 class RetentionClock:
     """The time by which stored records expire: the wall clock, once it has run evenly for an hour.
 
-    Before that, it is not ahead of where it was. A clock that is wrong for a moment, or after the start of the machine,
-    would make all records old.
+    Until then, it does not jump ahead. Otherwise a clock that is wrong for a moment, or when the machine starts, would
+    make all records look old.
     """
 
     __slots__ = ("_clock", "_even_since_s", "_offset_s", "_trusted_offset_s", "_wall_clock")

@@ -1,7 +1,7 @@
-"""Questions in datagrams, over UDP or the kernel's ping sockets: asked again until an answer arrives.
+"""Sends questions in datagrams, over UDP or the kernel's ping sockets, again and again until an answer arrives.
 
 A datagram may be lost, so the question is sent again every second, until the deadline of the check ends it. If a name
-has several addresses, they are asked in turn, each for longer than the time before.
+has several addresses, they are asked in turn, and in each round for longer than in the round before.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MAX_ANSWER_BYTES = 65_535
 
 
 class InvalidAnswerError(CodedOSError):
-    """A datagram that is no answer to the question. A right one may still follow it."""
+    """A datagram that does not answer the question. The right answer may still follow it."""
 
     def __init__(self, text: str, code: ReasonCode = ReasonCode.PROTOCOL_ERROR) -> None:
         super().__init__(text, code)

@@ -99,7 +99,7 @@ class Put(NamedTuple):
 
     def encode(self) -> dict[str, Any]:
         if len(self.value) > MAX_VALUE_BYTES:
-            raise RegistryError(f"{self.key}: {len(self.value):,} bytes, and a value has at most {MAX_VALUE_BYTES:,}")
+            raise RegistryError(f"{self.key}: the value has {len(self.value):,} bytes; at most {MAX_VALUE_BYTES:,}")
         return {"key": encode_key(self.key), "value": _base64(self.value), "lease": str(self.lease_id)}
 
 
@@ -122,7 +122,7 @@ class Range(NamedTuple):
 
 
 class Compare(NamedTuple):
-    """A condition of a transaction: the key was last written at this revision. 0: it does not exist."""
+    """A condition of a transaction: the key was last written at this revision, or does not exist if it is 0."""
 
     key: str
     mod_revision: int

@@ -166,7 +166,7 @@ class Http1Client(TlsOptions):
             self.validate_tls_options(uses_tls=uses_tls)
             keep_alive = keep_alive or self.reuse
         if keep_alive and method == "HEAD":
-            raise OptionError("reuse", "cannot be used with HEAD: its responses have no visible end")
+            raise OptionError("reuse", "cannot be used with HEAD, because the end of such a response cannot be seen")
         endpoint = self._endpoint(url, scheme)
         proxy = Proxy.from_option(self.proxy, scheme, endpoint) if self.proxy else None
         headers = [*_default_headers(url, method, body, content_type, keep_alive=keep_alive), *default_headers]

@@ -256,7 +256,7 @@ class HeadersProtocol(StatusProtocol):
 class EndProtocol(StatusProtocol):
     """Receives the status, and waits for the end of a response with a good one: a server may hang after the head.
 
-    Of an endless body, `ENOUGH_BODY_BYTES` are enough, and of an event stream, which may be silent, the head.
+    For an endless body, `ENOUGH_BODY_BYTES` are enough. For an event stream, which may be silent, the head is enough.
     """
 
     __slots__ = ()

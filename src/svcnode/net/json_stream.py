@@ -1,7 +1,7 @@
 """JSON values on a stream without lengths, one answer for each request: the IPC sockets of Ethereum clients.
 
-go-ethereum and others end each value with a line break, some end it with nothing. So a value ends where its last brace
-closes. An answer that begins with anything but a brace is not one, whatever follows.
+go-ethereum and others end each value with a line break; some end it with nothing. So a value ends where its last brace
+closes. What begins with anything but a brace is not an answer, whatever follows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""HTTP proxies. A proxy is used only if the option `proxy` is set; the environment's is not used by default."""
+"""HTTP proxies. A proxy is used only if the option `proxy` is set; those in the environment are not used."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class TimerQueue:
 class Deadline:
     """The deadline of a check: calls `on_expired` when it has passed, and then every 0.5 s until it is cleared.
 
-    It refers to the callback only until then.
+    It refers to the callback only until it is cleared.
     """
 
     __slots__ = ("_at_s", "_on_expired", "_timers", "expirations")

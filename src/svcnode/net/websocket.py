@@ -128,7 +128,7 @@ class WebSocket(asyncio.Protocol, ABC):
                 self._frame_received(event)
         self._flush()
         if self._received_bytes > MAX_RECEIVED_BYTES or self._frames > MAX_FRAMES:
-            self.fail(CodedOSError("more messages than a check reads", ReasonCode.UNEXPECTED_RESPONSE))
+            self.fail(CodedOSError("the server sent more messages than a check reads", ReasonCode.UNEXPECTED_RESPONSE))
         elif self._protocol.state is not State.OPEN and (error := self._protocol_error()) is not None:
             self.fail(error)
 

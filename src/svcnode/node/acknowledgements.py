@@ -17,10 +17,10 @@ MAX_WAIT_S = 60.0  # then the wall clock is read again: it may have been set
 
 
 class Acknowledgements:
-    """Of services by their ids, and of the node, which is None. Thread-safe.
+    """Acknowledgements of services, by id, and of the node itself, which is None. Thread-safe.
 
-    One ends by itself when the problem has cleared or got worse, also worse again after it got better, or when its
-    time is over. A service need not be registered yet, as after a restart, which makes nothing better.
+    An acknowledgement ends by itself when it expires, when the problem has cleared, or when the problem has got worse,
+    even if it had got better in between. The service need not be registered yet: after a restart, it may come later.
     """
 
     def __init__(
@@ -88,6 +88,6 @@ class Acknowledgements:
         for key, made in self._made.items():
             left_s = math.inf if made.until_s is None else made.until_s - wall_s
             if left_s <= 0:
-                self.remove(key, now_s, "its time is over")
+                self.remove(key, now_s, "it has expired")
             elif left_s < math.inf:
                 self.next_check_at_s = min(self.next_check_at_s, now_s + min(left_s, MAX_WAIT_S))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from svcnode.node.scheduler.thread import SchedulerThread
     from svcnode.node.workers import ElectedScheduler, Workers
 
-NOT_RUNNING_REASON = "checks are not running; call node.start(), or use node.lifespan in the application"
+NOT_RUNNING_REASON = "the checks are not running; call node.start(), or use node.lifespan in the application"
 
 log = logging.getLogger("svcnode.node")
 
@@ -32,7 +32,7 @@ _instances: WeakSet[Checks] = WeakSet()
 
 
 class Checks:
-    """Runs them in an event loop of the program or in a thread, and in one of its processes if those share states."""
+    """Runs them in an event loop of the program or in a thread. Of processes that share states, only one runs them."""
 
     def __init__(self, node: NodeState) -> None:
         self._node = node
@@ -89,7 +89,7 @@ class Checks:
             self.after_fork()
         with self._thread_lock:
             if problem := threads_problem():
-                self.warn_if_not_running(f"checks do not run: {problem}")
+                self.warn_if_not_running(f"the checks are not running: {problem}")
             elif not (starts_after_fork(self.start_or_warn) or (self._thread and self._thread.is_alive)):
                 self.join_workers()  # before the thread does it: so the first answer is that of the others
                 self._thread = SchedulerThread(self.running)
@@ -99,7 +99,7 @@ class Checks:
         try:
             self.start()
         except (SvcnodeError, MemoryError) as exc:
-            self.warn_if_not_running(f"checks do not run: {exc}")
+            self.warn_if_not_running(f"the checks are not running: {exc}")
 
     def stop(self) -> None:
         with self._thread_lock:

@@ -142,7 +142,7 @@ def define(  # noqa: PLR0913  each is a key of the table
     validate_option_names(timing, ServiceOptions)
     if probe is not None and ttl is not None:
         raise InvalidValueError(
-            "probe and ttl exclude each other: ttl is for a service without a probe, which reports by itself"
+            "a service cannot have both probe and ttl: ttl is for a service that reports its own status"
         )
     probe = None if probe is None else _probe(probe)
     if probe is None or probe.ttl_s is not None:  # a heartbeat is not a check: the service reports by itself

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Entry:
-    """A registered service and its state. `queued_at_s`: its time in the expiry queue, maybe an earlier one.
+    """A registered service and its state. `queued_at_s` is its time in the expiry queue, which may be too early.
 
     `service` is the service as it counts now: with the impact of maintenance, and the deadline of a schedule.
     """

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class MaintenanceRecords:
-    """By service id; None: the node. One of each source. A service need not be registered yet.
+    """Maintenance by service id, one of each source; `None` stands for the node. A service need not be registered yet.
 
-    Never changed: other threads read it without a lock.
+    It is never changed, so other threads read it without a lock.
     """
 
     def __init__(self, records: Mapping[str | None, tuple[Maintenance, ...]] | None = None) -> None:
@@ -62,7 +62,7 @@ class MaintenanceRecords:
 
 
 class MaintenanceWindows:
-    """Of the node and of its services. Thread-safe."""
+    """The maintenance of the node and of its services. Thread-safe."""
 
     def __init__(
         self,

@@ -75,9 +75,9 @@ class Handle:
 
 
 class SharedStates(SharedIssues, Protocol):
-    """The states that this process shares with other workers of the program: `Workers`, which builds on this module.
+    """The states that this process shares with other workers of the program. `Workers` implements it.
 
-    `sync` takes over what the others have recorded: it calls `take_over`.
+    `sync` calls `take_over` with what the others have recorded.
     """
 
     def publish(self, states: Mapping[str, ServiceState], checks: Mapping[str, Evidence], /) -> None:
@@ -205,7 +205,7 @@ class NodeState:
         """
         if verdict.outcome is Outcome.READY and self.probe_config(service_id) is not None:
             raise InvalidValueError(
-                f"cannot report service {service_id!r} as up: it has a probe, and only its checks do that; "
+                f"cannot report service {service_id!r} as up: it has a probe, and only its checks can say that; "
                 "remove the report, or register the service without a probe"
             )
         verdict = verdict._replace(reason=safe_reason(verdict.reason), code=known_code(verdict.code))

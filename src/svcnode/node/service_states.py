@@ -25,7 +25,7 @@ CLOCK_CHECK_S = 60.0
 
 
 class ServiceStates:
-    """In the order of registration. Not thread-safe: `NodeState` has the lock.
+    """The services in the order of registration. Not thread-safe: `NodeState` has the lock.
 
     `on_status` is called with the time, the entry and its state before, when a status has changed.
     """

@@ -19,7 +19,7 @@ CATCH_UP_S = 2.0  # after that, what was sent before has been read
 
 
 class Standstill:
-    """The last one. Call `tick` at least every `TICK_S` from `start` on, while the event loop runs."""
+    """The latest standstill. From `start` on, call `tick` at least every `TICK_S` while the event loop runs."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock

@@ -180,7 +180,7 @@ class Workers:
             if _try_lock(self._members, fcntl.LOCK_SH):
                 return
             if time.monotonic() > deadline_s:
-                raise StoreError(f"another worker does not finish its start in {self._folder}")
+                raise StoreError(f"another worker that uses {self._folder} has not finished its start")
             time.sleep(0.01)
 
     def _open_database(self) -> sqlite3.Connection:
@@ -328,7 +328,7 @@ class Workers:
 class ElectedScheduler:
     """Runs the checks in the worker that is elected; in the others, it waits for its turn.
 
-    The context of `waiting` is open until this worker is elected, that of `elected` from then on.
+    The context of `waiting` is open until this worker is elected; from then on, the context of `elected` is open.
     """
 
     def __init__(
@@ -387,7 +387,7 @@ class ElectedScheduler:
             finally:
                 self._workers.resign()
         except Exception:
-            log.exception("probing stopped", extra={"event": "probing_stopped"})
+            log.exception("the checks have stopped", extra={"event": "probing_stopped"})
 
     async def _wait_for_election(self) -> bool:
         """False if this worker stops before."""

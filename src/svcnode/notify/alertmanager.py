@@ -140,7 +140,7 @@ def _description(entry: Entry, context: MessageContext) -> str:
     """The reason; for the node, the services that cause it."""
     reason = shown(entry.reason)
     if entry.health < entry.worst:
-        now = f"better since {utc_text(context.to_wall(entry.since_s))}, and resolved once that has lasted"
+        now = f"it has been better since {utc_text(context.to_wall(entry.since_s))}, and resolves once that has lasted"
         return f"{now}: {reason}" if reason else now
     return reason
 

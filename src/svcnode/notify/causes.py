@@ -1,8 +1,8 @@
-"""Which services depend on which, and how these are now. There is no I/O.
+"""Which services depend on which, and what their status is now. There is no I/O.
 
 The message about a cause lists its effects, and names the other services that depend on it (`depends_on`). From then
-on, none of them causes a message itself, until the end of the cause was told: what remains is told then. The rule is
-`Record.explains` in record.py; folding.py makes one line of a cause and its effects.
+on, none of them causes a message of its own until the target was told that the cause is over. Problems that remain are
+reported then. The rule is `Record.explains` in record.py; folding.py makes one line of a cause and its effects.
 """
 
 from __future__ import annotations

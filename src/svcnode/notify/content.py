@@ -25,7 +25,7 @@ _TARGET_ADVICE = "On the node's machine, run: svcnode notify-test. It shows the 
 
 
 class Help(NamedTuple):
-    """With one problem; empty if there is none."""
+    """What helps with one problem; empty if nothing is known that does."""
 
     advice: str = ""
     outages: Outages | None = None
@@ -51,7 +51,7 @@ class Help(NamedTuple):
 
 
 def find_help(entry: Entry, node: NodeState, outages: OutageLog) -> Help:
-    """Of what is over, only how often it happened."""
+    """For a problem that is over, it only says how often it happened."""
     service, is_open = entry.subject.service, entry.kind in OPEN
     if service is None:
         return Help(_TARGET_ADVICE if is_open and entry.subject.key.type == "target" else "")

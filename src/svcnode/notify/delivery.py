@@ -90,7 +90,7 @@ class Sender:
         """Why messages do not arrive at the target; empty if they do."""
         since_s, now_s = self.deliveries.failing_since_s, self._clock()
         if self.task.done():
-            return f"nothing delivers notifications to {self.name}"
+            return f"the task that delivers notifications to {self.name} has ended"
         if max(self.route.due_at_s, self.deliveries.retry_at_s) + STUCK_AFTER_S <= now_s:
             return f"a notification to {self.name} has been due for more than {STUCK_AFTER_S / 60:g} minutes"
         if since_s is None or not self._may_send or now_s - since_s < STUCK_AFTER_S:

@@ -1,4 +1,4 @@
-"""The services of a message as lines: what has the same cause is one line. There is no I/O.
+"""Turns the services of a message into lines: services with the same cause share a line. There is no I/O.
 
 1. A service that depends on another one of the message (`depends_on`) is folded into the line of its cause.
 2. Of the others, three or more with the same host and code, or with the same code and reason, are one line.

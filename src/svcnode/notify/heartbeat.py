@@ -1,10 +1,10 @@
-"""Heartbeats to a dead man's switch, such as Healthchecks: it alerts when they stop, and so when this node cannot.
+"""Heartbeats to a dead man's switch, such as Healthchecks: it raises the alarm when they stop, because the node cannot.
 
 A heartbeat is evidence that bad news would arrive. It is sent from the event loop, only when the scheduler has answered
-a ping, and only while messages are delivered. The health of the node does not matter: alerts report it. Anything else
-that goes wrong, a bug here too, leads to silence.
+a ping, and only while messages are delivered. The health of the node does not matter, because alerts report it. If
+anything else goes wrong, even a bug here, no heartbeat is sent.
 
-The first one is sent after an interval of work, so that a node that always crashes soon is silent.
+The first one is sent after the node has worked for an interval, so that a node that keeps crashing sends none.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class _Outcome(NamedTuple):
 
 
 class HeartbeatSender:
-    """Sends the heartbeats of a node from `apply` to `stop`, one at a time. None is repeated before its next time."""
+    """Sends the heartbeats of a node from `apply` to `stop`, one at a time. A failed one is not repeated early."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class HeartbeatSender:
     async def _scheduler_problem(self, timeout_s: float) -> str:
         answered = asyncio.Event()
         if not self._ping_scheduler(answered.set):
-            return "no checks run"
+            return "no checks are running"
         try:
             async with asyncio.timeout(timeout_s):
                 await answered.wait()

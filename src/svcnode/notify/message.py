@@ -36,7 +36,7 @@ _FIRING = (Kind.WORSE, Kind.RECURRED, Kind.REMINDER)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageContext:
-    """What a message needs to know beside its report."""
+    """What a message needs to know besides its report."""
 
     identity: Identity
     situation: Situation
@@ -175,7 +175,7 @@ def _other_not_up(report: Report, situation: Situation) -> list[Service]:
 
 
 class _Words(NamedTuple):
-    """About one service, or about several."""
+    """The words that differ between one service and several."""
 
     be: str = "is"
     was: str = "was"
@@ -253,7 +253,7 @@ def _issue_line(entry: Entry) -> str:
     if entry.kind in (*ENDED, Kind.TRANSIENT):
         return f"issue cleared after {duration}: {text}"
     if entry.kind is Kind.RECURRED:
-        return f"issue again for {duration}, now cleared; the problem stays open until this has lasted: {text}"
+        return f"issue again for {duration}, now cleared; the problem stays open until it has stayed cleared: {text}"
     still = f" (for {duration})" if entry.kind is Kind.REMINDER else ""
     return f"issue{still}: {text}"
 
@@ -287,7 +287,7 @@ def _entry_text(
         case Kind.RECURRED:
             return (
                 f"{label} {words.was} {health_text(entry.worst)} again for {words.up_to}{duration}{count}, "
-                f"now {now_text}; {words.problem_stays} open until this has lasted{reason}"
+                f"now {now_text}; {words.problem_stays} open until the recovery has lasted{reason}"
             )
         case Kind.REMINDER:
             began = f"{words.problem_began} {words.up_to}{duration} ago"

@@ -1,5 +1,5 @@
 """How often each service was Down lately: from the history at the start, and from the changes since then. There is no
-I/O. Maintenance does not count, and a Down that lasts over a restart is one outage.
+I/O. Maintenance does not count. A service that is Down before and after a restart has had one outage.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class PastTransitions(Protocol):
 
 
 class Outages(NamedTuple):
-    """Of one service."""
+    """The outages of one service."""
 
     number: int
     period_s: float  # how far back it is known, at most PERIOD_S

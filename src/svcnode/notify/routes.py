@@ -1,7 +1,8 @@
 """A route: what one target gets, and when the next message to it is due. The rule is in rule.py; there is no I/O.
 
-One message has every subject of the target that is worse than told, or due. A reminder has all that is open.
-Recoveries wait for each other, at most for another resolve delay: what failed together recovers in one message.
+A message contains every subject of the target that is due, or is worse than the target was told. A reminder contains
+all open problems. Recoveries wait for each other, for one more resolve delay at most, so that services that failed
+together recover in one message.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertPolicy:
-    """The keys of [notify] that hold for all targets."""
+    """The keys of [notify] that apply to all targets."""
 
     services: Literal["critical", "all", "none"] = "critical"  # the services that cause messages themselves
     group_wait_s: float = 5.0
@@ -62,7 +63,7 @@ class QuietHours(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteSettings:
-    """A target, and what it gets. With services, groups or tags, only these, and each service causes messages."""
+    """A target, and what it gets. With services, groups or tags, it gets only these, and each causes messages."""
 
     target: NotificationTarget = field(repr=False)  # its URL may contain secrets
     name: str = field(default="", repr=False)  # that people see; empty: that of the target
@@ -93,7 +94,7 @@ class RouteSettings:
         service = subject.service
         if self.is_selective and subject.key.type != "target":
             if service is None:
-                return "it gets only some services, not the node"
+                return "this target gets only some services, not the node"
             if not self._selects(service):
                 return "the service is not among its services, groups and tags"
         if severity is Severity.WARNING and self.min_severity is Severity.CRITICAL:
@@ -103,7 +104,7 @@ class RouteSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """What a message says about one subject. Health and reason are those of the time when it is sent."""
+    """What a message says about one subject. Health and reason are those at the time when it is sent."""
 
     subject: Subject
     kind: Kind
@@ -157,7 +158,7 @@ class AlertView(NamedTuple):
 
 
 class Situation(NamedTuple):
-    """The node when a message is sent, whatever the message is about."""
+    """The state of the node when a message is sent, whatever the message is about."""
 
     health: Health
     issues: tuple[str, ...] = ()
@@ -176,7 +177,7 @@ class NodeView(NamedTuple):
 
 
 class Route:
-    """The told facts of one target."""
+    """What one target was told, and when its next message is due."""
 
     def __init__(self, settings: RouteSettings, policy: AlertPolicy, now_s: float, node: NodeView) -> None:
         self._to_wall, self._look, self._relations = node

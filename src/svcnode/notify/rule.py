@@ -1,18 +1,21 @@
 """The rule of alerts: what one target is told about one subject, and when. Times come in; there is no I/O.
 
-1. Worse than last told: told `group_wait` after it first got worse, always. What is over by then is told once, as over.
-   If it returns within `resolve_delay` of that message, it is told as open.
-2. Better than last told for `resolve_delay` without a break: told, with the number of changes in between.
-3. Not Up `start_limit` after the start period: told. (subjects.py: until then, the subject is starting.)
+1. A subject gets worse than the target was last told: the target is always told, `group_wait` after it first got worse.
+   If the problem is over by then, the target is told once, that it is over. If the problem returns within
+   `resolve_delay` of that message, the target is told that it is open.
+2. A subject has been better than last told for `resolve_delay` without a break: the target is told, with the number of
+   changes in between.
+3. A subject is not Up `start_limit` after the start period: the target is told. Until then, the subject is starting
+   (subjects.py).
 4. A message says what is true when it is sent. A restart forgets nothing that was told.
-5. Acknowledged: there are no reminders, and a target that gets only what is still open later (`escalate_after`) is not
-   told; that time begins again when nobody takes care of it any more. All else is told as always. (subjects.py: what is
-   acknowledged. It ends when the problem gets worse.)
+5. A problem is acknowledged: there are no reminders, and a target that gets only problems that stay open for a while
+   (`escalate_after`) is not told. That time begins again when nobody takes care of the problem any more. All else is
+   told as always. subjects.py decides what is acknowledged; an acknowledgement ends when the problem gets worse.
 
-So flapping is only a number of changes: it holds back recoveries, never bad news.
+So a subject that flaps only adds to the number of changes. Flapping delays recoveries, never bad news.
 
 A subject is the node, one of its issues, a service, or another target. What a target was told changes when a message
-has been delivered, not when it is due. So a retry is no old message: it is built from what is true then.
+has been delivered, not when it is due. So a retry never sends an old message: it is built from what is true by then.
 """
 
 from __future__ import annotations

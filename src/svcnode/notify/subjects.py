@@ -1,13 +1,13 @@
 """What there is to tell about: the node, its issues and services, and targets that fail. Changes come in; there is no
 I/O.
 
-Until its start limit, a service that has not been Up is starting: neither worse nor better. The node is starting while
-only starting services keep it from being healthy: it is not worse, and it is better only if no critical service is
-unknown. During maintenance and a drain, a subject is held: at the end, it is seen as it is then. The node is also held
-while maintenance alone explains its health.
+Until its start limit, a service that has not been Up is starting, which is neither worse nor better. The node is
+starting while only starting services keep it from being healthy. It is then not worse, and it is better only if no
+critical service is unknown. During maintenance and a drain, a subject is held: what it is like at the end is what
+counts. The node is also held while maintenance alone explains its health.
 
-The node is acknowledged by itself, or as long as every service is that keeps it from being healthy. An
-acknowledgement of the node covers the issues that it had at that time.
+The node is acknowledged if somebody has acknowledged it, or if every service that keeps it from being healthy is
+acknowledged. An acknowledgement of the node covers the issues that it had at that time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Key(NamedTuple):
-    """Of a subject. The name is the id of a service or the name of an issue or a target."""
+    """Identifies a subject. The name is the id of a service, or the name of an issue or a target."""
 
     type: Literal["node", "issue", "service", "target"]
     name: str = ""

@@ -279,7 +279,7 @@ def _silence_apprise() -> None:
 
 
 class _AppriseLogCapture(logging.Handler):
-    """Reads the cause of a failure in this thread from the log of Apprise. Copies no text, which may contain keys."""
+    """Finds the cause of a failure in this thread in the log of Apprise. Copies no text, which may contain keys."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

@@ -1,7 +1,7 @@
 """The targets of a node on several machines: one replica sends, and all know what the target was told.
 
-Each replica follows the node by itself, and what the others tell. So when the one that sends is lost, any other one
-continues: what was told is not told again, and what was not told is due there, too.
+Each replica follows the node by itself, and follows what the others have told the targets. So when the one that sends
+is lost, any other one can continue: it does not tell again what was told, and what was not told is due there, too.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Turns(Protocol):
 
 
 class _Fact(NamedTuple):
-    """What distinguishes what was told about a subject from what was told before."""
+    """What tells one message about a subject from the message before it."""
 
     told: object
     at: object

@@ -110,8 +110,8 @@ class RequestGuard:
             return
         self._has_logged_proxy = True
         log.warning(
-            "operator page on %s: a request seems to come through a proxy (%s). Clients of a proxy that passes Host on "
-            "can read the page without a token; %s, or forward only the interface",
+            "operator page on %s: a request seems to come through a proxy (%s). If the proxy passes the header Host "
+            "on, its clients can read the page without a token; %s, or let the proxy forward only the interface",
             auth.address,
             sign,
             auth.token_hint,

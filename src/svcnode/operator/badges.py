@@ -1,6 +1,6 @@
 """`/badge/node.svg` and `/badge/{id}.svg`: the health of the node or the status of a service as a small SVG image.
 
-The badge of a service with the id `node` is `/badge/node.svg?service`.
+If a service has the id `node`, its badge is at `/badge/node.svg?service`.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def _check_utf8(query: bytes) -> None:
     try:
         unquote_to_bytes(query).decode()
     except UnicodeDecodeError:
-        raise InvalidValueError("the query is not UTF-8: percent-encode each byte of the UTF-8 form of an id") from None
+        raise InvalidValueError("the query is not UTF-8: percent-encode the UTF-8 bytes of each id") from None
 
 
 def parse_history_query(query: Mapping[str, Sequence[str]]) -> HistoryParams:
@@ -112,9 +112,7 @@ def is_timeline(query: Mapping[str, Sequence[str]]) -> bool:
 
 def parse_timeline_query(query: Mapping[str, Sequence[str]], now_s: float) -> TimelineParams:
     if other := [name for name in query if name not in TIMELINE_PARAMETERS]:
-        raise InvalidValueError(
-            f"{other[0]} is for single services without a period: give their ids, and neither from, to nor after"
-        )
+        raise InvalidValueError(f"{other[0]} needs the ids of services, and cannot be combined with from, to or after")
     ids = tuple(dict.fromkeys(query.get("id", ())))
     if len(ids) > MAX_IDS:
         raise InvalidValueError(f"invalid number of id parameters: {len(ids)}; give at most {MAX_IDS} service ids")
@@ -124,16 +122,17 @@ def parse_timeline_query(query: Mapping[str, Sequence[str]], now_s: float) -> Ti
     if from_s >= to_s:
         raise InvalidValueError("from must be earlier than to")
     if after is not None and not (after.isascii() and after.isdigit() and len(after) < 19):
-        raise InvalidValueError("after must be the number that next has")
+        raise InvalidValueError("after must be the number in the field next of an earlier answer")
     return TimelineParams(ids, Period(from_s, to_s, int(after or 0)))
 
 
 async def _timeline_response(context: OperatorContext, params: TimelineParams) -> Response:
     page = await context.history.timeline(params.period)
-    return await call_in_pool(lambda: make_response(200, encode_timeline(params, page, time.time())))
+    unknown = await _unknown_ids(context, params.service_ids)
+    return await call_in_pool(lambda: make_response(200, encode_timeline(params, page, unknown, time.time())))
 
 
-def encode_timeline(params: TimelineParams, page: TimelinePage, now_s: float) -> bytes:
+def encode_timeline(params: TimelineParams, page: TimelinePage, unknown: Sequence[str], now_s: float) -> bytes:
     period, ids = params.period, params.service_ids
     times = {"from": iso_time(period.from_s), "to": iso_time(period.to_s)}
     following = None
@@ -142,7 +141,7 @@ def encode_timeline(params: TimelineParams, page: TimelinePage, now_s: float) ->
         following = f"/history?{urlencode(values)}"
     until_s = min(period.to_s, now_s)
     items = [compact_json(item_document(item, until_s)) for item in page.items if not ids or is_about(item, ids)]
-    head = compact_json({**times, "next": following})
+    head = compact_json({**times, "next": following, "unknown": unknown})
     return f'{head[:-1]},"items":[{",".join(items)}]}}'.encode()
 
 

@@ -2,7 +2,7 @@
 
 A page asks for what has changed after its cursor (`/page/changes`), and is told by `/page/events` when to ask again. A
 change only notes the id of its service under a new version, so it costs the same with 10 services and with 10,000. What
-a page gets depends on its cursor alone: one that was away, or whose connection is slow, gets the latest row of each
+a page gets depends on its cursor alone: one that was offline, or whose connection is slow, gets the latest row of each
 service that has changed meanwhile, once.
 """
 

@@ -122,7 +122,8 @@ def _maintenance(service: ServiceDetails) -> str:
 def _lost(service: ServiceDetails) -> str:
     if not service["lost"]:
         return ""
-    return '<span class="lost" title="Lost by the registry: register it again, or svcnode registry accept">Lost</span>'
+    title = "The registry has lost it: register it again, or run svcnode registry accept"
+    return f'<span class="lost" title="{title}">Lost</span>'
 
 
 def _acknowledged(service: ServiceDetails) -> str:

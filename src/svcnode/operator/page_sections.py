@@ -32,8 +32,8 @@ NOTICES = {
     "planned_maintenance": "Maintenance of the node is planned",
     "acknowledged": "The problem of the node is acknowledged",
     "history_problem": "History",
-    "reload_problem": "The last reload failed, the previous configuration is active",
-    "sharing": "Registry problem, the evidence of other replicas may be missing",
+    "reload_problem": "The last reload failed, and the previous configuration stays active",
+    "sharing": "There is a problem with the registry, and evidence of other replicas may be missing",
 }
 
 

@@ -241,7 +241,7 @@ def _notes(moments: Moments, items: Sequence[TimelineItem], find: Find) -> Itera
         times = f"from {_time(iso_time(moments.from_s))} to {_time(iso_time(moments.to_s))}"
         yield f'<p class="scope">Too much has happened to show the whole period. It is shown {times}.</p>'
     if moments.selected and all(item.id != moments.selected for item in items):
-        yield '<p class="scope">What the link leads to is not in this period, or no longer in the history.</p>'
+        yield '<p class="scope">The entry that this link names is not in this period, or no longer in the history.</p>'
 
 
 class _Strip:
@@ -420,7 +420,7 @@ def _details(document: Mapping[str, Any], *, has_links: bool) -> str:
     service = document["service"]
     facts = {
         "At" if document["duration_s"] is None else "From": _time(document["from"]),
-        "Until": _time(document["until"]) if document["until"] else "it lasts" if document["open"] else "",
+        "Until": _time(document["until"]) if document["until"] else "it is still going on" if document["open"] else "",
         "Duration": "" if document["duration_s"] is None else format_duration(document["duration_s"]),
         "Reason": escape_text(document["reason"]),
         "Code": f"<code>{escape_text(document['code'])}</code>" if document["code"] else "",

@@ -100,7 +100,7 @@ def html_page(document: Document, style: str = "") -> str:
 </tbody>
 </table>
 </div>
-<p class="key">{" · ".join(f"{symbol} {word}" for symbol, word in OBJECTIVES.values())} · ▶ an outage that lasts.
+<p class="key">{" · ".join(f"{symbol} {word}" for symbol, word in OBJECTIVES.values())} · ▶ an outage that is not over.
 Availability is the share of the known time in which a service was Up, without maintenance.</p>
 </main>
 </body>
@@ -113,12 +113,12 @@ def head_lines(document: Document) -> Iterator[str]:
     yield f"Period: {utc_text(document['from'])} to {utc_text(document['to'])}"
     yield f"Created: {utc_text(document['created'])}, services: {len(document['services'])}"
     if document["data_from"] is None:
-        yield "There is no data of this period."
+        yield "There is no data for this period."
         return
     if document["data_from"] > document["from"]:
-        yield f"There is data from {utc_text(document['data_from'])} on."
+        yield f"The data begins at {utc_text(document['data_from'])}."
     if document["outages_from"] and document["outages_from"] > document["data_from"]:
-        yield f"Outages are known from {utc_text(document['outages_from'])} on."
+        yield f"Outages before {utc_text(document['outages_from'])} are not known."
 
 
 def objective_of(service: Document) -> str:

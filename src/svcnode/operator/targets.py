@@ -31,7 +31,7 @@ SCHEMES = ("svc+http", "svc+https")
 
 
 class OtherNode(NamedTuple):
-    """Named as the service of a fleet that stands for it."""
+    """Another node. It has the id, name and group of the service that stands for it in a fleet."""
 
     id: str
     name: str

@@ -27,15 +27,22 @@ _URL_PARTS = re.compile(r"([^:/?#]*:)(//(?:[^/?#]*@)?)?([^/?#]*)(.*)", re.DOTALL
 
 def interpolate(value: Any, environ: Mapping[str, str]) -> Any:  # noqa: ANN401  any TOML value
     """Replace variables and files in a value, at any depth."""
+    try:
+        return _interpolate(value, environ)
+    except RecursionError:
+        raise InvalidValueError("nested too deeply") from None
+
+
+def _interpolate(value: Any, environ: Mapping[str, str]) -> Any:  # noqa: ANN401  any TOML value
     match value:
         case str():
             return _require_utf8(_substitute(value, environ, is_secret=True), "the value")
         case {"file": str(path), **others} if not others:
             return _read_secret_file(_substitute(path, environ, is_secret=False))
         case dict():
-            return {key: interpolate(inner, environ) for key, inner in value.items()}
+            return {key: _interpolate(inner, environ) for key, inner in value.items()}
         case list() | tuple():
-            return [interpolate(inner, environ) for inner in value]
+            return [_interpolate(inner, environ) for inner in value]
         case _:
             return value
 

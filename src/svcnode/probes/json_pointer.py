@@ -29,10 +29,10 @@ def expectations(value: object) -> dict[str, Any]:
 
 
 def is_json_value(value: object) -> bool:
-    """False for dates, times, nan and inf, which TOML has and JSON has not."""
+    """False for dates, times, nan and inf, which TOML has and JSON has not, and for what nobody could decode."""
     try:
         json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         return False
     return True
 

@@ -121,7 +121,7 @@ SYNCED = {"head_slot": "9", "sync_distance": "0", "is_syncing": False, "is_optim
     "changes",
     [
         *({"sync_distance": value} for value in (None, "many", "-1", "9" * 5000)),
-        *({"head_slot": value} for value in (None, "abc", "-5", [])),
+        *({"head_slot": value} for value in (None, "abc", "-5", ["5"])),
         *({key: "true"} for key in ("is_syncing", "is_optimistic", "el_offline")),
         {"is_syncing": None},
     ],

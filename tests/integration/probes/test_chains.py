@@ -363,10 +363,6 @@ def test_an_older_bitcoin_node_has_the_time_in_the_header_of_its_newest_block(ch
 
 
 OPNODE_AGES = ("max_block_age", "max_safe_age", "max_finalized_age", "max_l1_age")
-NOTHING_FINAL = {
-    name: {"timestamp": 0 if name == "finalized_l2" else int(time.time())}
-    for name in ("unsafe_l2", "head_l1", "current_l1", "safe_l2", "finalized_l2")
-}
 
 
 @pytest.mark.parametrize(
@@ -377,8 +373,6 @@ NOTHING_FINAL = {
         ({"finalized_age_s": 3000}, {}, LAGGING),
         ({"finalized_age_s": 3000, "chain": 7777777}, {}, READY),  # its batches may take hours
         ({"finalized_age_s": 50_000, "chain": 7777777}, {}, LAGGING),
-        ({"results": {"optimism_syncStatus": NOTHING_FINAL}}, {}, not_ready(ReasonCode.STARTING)),
-        ({"results": {"optimism_syncStatus": NOTHING_FINAL}}, {"max_finalized_age": "off"}, READY),
         ({"is_syncing": True}, dict.fromkeys(OPNODE_AGES, "off"), READY),
         ({}, {"max_safe_age": "1m"}, LAGGING),
         ({}, {"max_finalized_age": "1m"}, LAGGING),
@@ -386,6 +380,15 @@ NOTHING_FINAL = {
 )
 def test_an_op_node(check: CheckRunner, state: dict[str, Any], options: dict[str, Any], expected: object) -> None:
     assert run(check, "opnode", options, **state) == expected
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"), [({}, not_ready(ReasonCode.STARTING)), ({"max_finalized_age": "off"}, READY)]
+)
+def test_an_op_node_that_has_finalized_nothing(check: CheckRunner, limit: dict[str, Any], expected: object) -> None:
+    names = ("unsafe_l2", "head_l1", "current_l1", "safe_l2", "finalized_l2")
+    heads = {name: {"timestamp": 0 if name == "finalized_l2" else int(time.time())} for name in names}
+    assert run(check, "opnode", limit, results={"optimism_syncStatus": heads}) == expected
 
 
 def test_an_op_node_cannot_make_its_own_limits_meaningless(check: CheckRunner) -> None:

@@ -12,7 +12,7 @@ import pytest
 from svcnode.cli import history
 from svcnode.cli._past import parse_moment_s
 from svcnode.cli.history import csv_text, text_lines
-from svcnode.core.errors import InvalidValueError
+from svcnode.core.errors import InvalidValueError, ServiceNotFoundError
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC).timestamp()
 
@@ -85,3 +85,11 @@ def test_a_list_that_would_end_before_the_newest_entries_is_refused(monkeypatch:
         asyncio.run(history._fetch(get_json, (), 0.0, NOON))
     monkeypatch.setattr(history, "MAX_ITEMS", 4)
     assert len(asyncio.run(history._fetch(get_json, (), 0.0, NOON))) == 4
+
+
+def test_an_id_that_nobody_knows_is_an_error_and_not_a_quiet_night() -> None:
+    async def get_json(path: str) -> dict[str, Any]:
+        return {"items": [], "next": None, "unknown": ["ledgr"]}
+
+    with pytest.raises(ServiceNotFoundError, match="ledgr"):
+        asyncio.run(history._fetch(get_json, ("ledgr",), 0.0, NOON))

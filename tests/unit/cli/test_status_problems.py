@@ -112,6 +112,14 @@ def test_an_answer_that_does_not_come_in_time_is_a_remark(monkeypatch: pytest.Mo
     assert added.problems_remark in "".join(line.plain for line in render_node(added, Symbols(are_shown=False)))
 
 
+@pytest.mark.parametrize("condition", [{"issues": ["x1: disk array broken"]}, {"draining": True}])
+def test_a_cause_that_is_no_service_is_a_remark(monkeypatch: pytest.MonkeyPatch, condition: dict[str, Any]) -> None:
+    node = {"acknowledged": None, "health_summary": "disk array broken", **condition}
+    added = add(monkeypatch, Details(DETAILS | {"node": node, "problems": []}), snapshot(status=Status.UP))
+    assert added.remarks == ("disk array broken",)
+    assert json.loads(format_json(added))["remarks"] == ["disk array broken"]
+
+
 def test_an_older_node_has_only_its_details(monkeypatch: pytest.MonkeyPatch) -> None:
     details = {"node": {"acknowledged": MADE}, "services": []}
     added = add(monkeypatch, Details(details), snapshot())

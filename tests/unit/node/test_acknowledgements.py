@@ -120,11 +120,11 @@ def test_it_ends_at_its_time_also_if_the_wall_clock_is_set(
     assert ends(changes) == []
     clock.now_s = 30.0
     node.expire_stale()
-    assert ends(changes) == [("db", "its time is over")]
+    assert ends(changes) == [("db", "it has expired")]
     wall.now_s += 86_400.0
     clock.now_s += 60.0
     node.expire_stale()
-    assert ends(changes)[1:] == [(None, "its time is over")]
+    assert ends(changes)[1:] == [(None, "it has expired")]
 
 
 def test_it_is_ended_by_a_person_and_only_if_there_is_one(node: NodeState, changes: list[Change]) -> None:

@@ -237,6 +237,13 @@ def test_the_time_line_of_a_service_has_what_concerns_every_service_too() -> Non
     assert [item["id"] for item in result["items"]] == ["o0", "e9"]
 
 
+def test_the_time_line_says_which_ids_nobody_knows() -> None:
+    """Otherwise a misspelled id looks like a service with which nothing has happened."""
+    period = "from=2026-01-01T12:00:00Z&to=2026-01-01T13:00:00Z"
+    assert document(f"{period}&id=zzz&id=gone&id=db")["unknown"] == ["zzz"]
+    assert document(period)["unknown"] == []
+
+
 @pytest.mark.parametrize(("query", "length_s"), [("", 86_400), ("from=12h", 12 * 3600), ("from=2d&to=1d", 86_400)])
 def test_a_period_may_be_relative_to_now(query: str, length_s: float) -> None:
     context = FakeContext()

@@ -43,6 +43,15 @@ def test_placeholders_are_replaced(value: object, expected: object) -> None:
     assert interpolate(value, ENVIRON) == expected
 
 
+@pytest.mark.parametrize("make", [lambda inner: [inner], lambda inner: {"a": inner}])
+def test_a_value_that_is_nested_too_deeply_is_refused(make: Callable[[object], object]) -> None:
+    value: object = "a"
+    for _ in range(5000):
+        value = make(value)
+    with pytest.raises(InvalidValueError):
+        interpolate(value, ENVIRON)
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.text())
 def test_an_inserted_value_is_not_interpolated_again(text: str) -> None:

@@ -98,8 +98,8 @@ class _AsgiApp(EmbeddedApplication[AsgiApplication]):
             async with self._checks.running():
                 await asyncio.get_running_loop().create_future()
         except Exception as exc:
-            log.exception("probing stopped", extra={"event": "probing_stopped"})
-            self._checks.warn_if_not_running(f"checks do not run: {error_text(exc)}")
+            log.exception("the checks have stopped", extra={"event": "probing_stopped"})
+            self._checks.warn_if_not_running(f"the checks are not running: {error_text(exc)}")
 
     async def _run_lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Probe during the lifespan of the fallback application; without one, answer the lifespan messages here."""

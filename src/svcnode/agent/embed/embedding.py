@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Runtime(NamedTuple):
-    """While the checks run."""
+    """What exists only while the checks run."""
 
     pid: int  # a fork copies the object, but not the event loop
     loop: asyncio.AbstractEventLoop
@@ -34,7 +34,7 @@ class Runtime(NamedTuple):
 
 
 class Embedding:
-    """They run as long as the checks of the node."""
+    """Runs the history, the notifications and the operator surface for as long as the checks of the node run."""
 
     def __init__(self, node: NodeState, checks: Checks) -> None:
         self._node, self._checks = node, checks

@@ -1,4 +1,4 @@
-"""Node: what a program embeds. It has the state of the node and its checks, and shows what programs need of them."""
+"""Node: what a program embeds. It holds the state of the node and its checks, and offers programs what they need."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class NotifyOptions(TypedDict, total=False):
 
 
 class Internals:
-    """What the rest of svcnode uses of a node, and programs do not."""
+    """The parts of a node that the rest of svcnode uses, but programs do not."""
 
     def __init__(self, state: NodeState) -> None:
         self.state = state

@@ -1,7 +1,7 @@
 """The operator endpoints of an embedded node.
 
-They run on the event loop of the checks, which may be the loop of the server, the loop of a background thread, or none
-as long as the checks do not run.
+They run on the event loop of the checks: that of the server, or that of a background thread. While the checks do not
+run, there is no such loop.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 NOT_RUNNING = error_response(
     503,
-    "The checks of this node are not running, and neither is its operator surface: the program starts them with the "
-    "lifespan of the node or with node.start()",
+    "The checks of this node are not running, and without them there are no operator endpoints: the program can start "
+    "the checks with the lifespan of the node, or with node.start()",
     ("Retry-After", "5"),
 )
 START_TIMEOUT_S = 2.0  # the first request may start the checks

@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 class OperatorOptions:
     """Where the operator endpoints of an embedded node are, and who may use them.
 
-    Without a token: only clients on this machine that connect to the server of the program directly. With one: every
-    client that sends it; `trust_loopback` lets clients on this machine in without it. With `unrestricted`, every
-    request that reaches the application is answered: the program itself restricts access.
+    Without a token, only clients on this machine may use them, and only if they connect directly to the server of the
+    program. With a token, every client that sends it may use them; with `trust_loopback`, clients on this machine need
+    not send it. With `unrestricted`, every request that reaches the application is answered, so the program itself has
+    to restrict access.
 
-    Under WSGI, a response to `/events` has the events so far and ends, and the client asks again. A server with enough
-    threads can keep `wsgi_streams` of them open.
+    Under WSGI, a response to `/events` contains the events so far and then ends, and the client asks again. If the
+    server has enough threads, set `wsgi_streams` to the number of streams that may stay open.
     """
 
     path: str = "/"  # below the mount point
@@ -45,12 +46,16 @@ class OperatorOptions:
         if self.token is not None:
             _check_token(self.token)
         if self.unrestricted and (self.token is not None or self.trust_loopback is not None):
-            raise InvalidValueError("unrestricted: answers every request; remove token and trust_loopback, or this")
+            raise InvalidValueError(
+                "unrestricted: cannot be combined with token or trust_loopback, because it allows every request"
+            )
         if self.trust_loopback is False and self.token is None:
-            raise InvalidValueError("trust_loopback: is False without a token, so no request is allowed; add a token")
+            raise InvalidValueError(
+                "trust_loopback: must not be False without a token, because no request would be allowed; add a token"
+            )
 
         if self.wsgi_streams < 0:
-            raise InvalidValueError(f"wsgi_streams: must be a number from 0, not {self.wsgi_streams!r}")
+            raise InvalidValueError(f"wsgi_streams: must be 0 or greater, not {self.wsgi_streams!r}")
 
     @property
     def prefix(self) -> str:

@@ -33,12 +33,16 @@ class Fleet:
         """Before a reload."""
         for service in new.services:
             if service.id in self.ids:
-                raise ConfigError(f'the fleet has a service with the id "{service.id}"; use another id, or restart')
+                raise ConfigError(
+                    f'the fleet already has a service with the id "{service.id}"; use another id, or restart the node'
+                )
         if new.fleet is not None:
             from svcnode.config.fleet import SERVICE_ID
 
             if SERVICE_ID not in self.ids and SERVICE_ID in self._node:
-                raise ConfigError(f'[fleet] needs the id "{SERVICE_ID}", which another service has; deregister it')
+                raise ConfigError(
+                    f'[fleet] needs the id "{SERVICE_ID}", but another service has it; deregister that one'
+                )
 
     def apply(self, settings: FleetSettings | None) -> None:
         if settings == self._settings:

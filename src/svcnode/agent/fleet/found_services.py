@@ -136,7 +136,7 @@ def _is_still_checked(current: FoundReplica, found: FoundReplica) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class FleetProbe(Probe):
-    """Each check is a search. Ready if it found all nodes and this node could register them."""
+    """Searches for nodes in each check. Ready if it found all nodes, and this node could register them."""
 
     settings: FleetSettings
     services: FleetServices = field(compare=False)
@@ -161,7 +161,7 @@ class FleetProbe(Probe):
         refused = self.services.apply(found)
         if refused:
             ids = join_first(refused, MAX_LISTED_IDS)
-            text = f"not in the list, because the node has another service with this id, or it is too long: {ids}"
+            text = f"not listed, because their id is too long, or another service of the node has it: {ids}"
             return Verdict.not_ready(text, code=ReasonCode.OTHER)
         nodes = len({replica.node or replica.id for replica in found})
         return Verdict.ready(f"nodes: {nodes}, replicas: {len(found)}")

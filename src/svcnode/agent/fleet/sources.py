@@ -38,8 +38,8 @@ NO_URL = Verdict.not_ready(
     "not checked: the replica has no URL; set url in [sharing] of that replica", code=ReasonCode.NO_EVIDENCE
 )
 ABSENT = Verdict.failed(
-    "not in the registry: the replica was stopped, or its lease is over; if it is gone for good, run svcnode registry "
-    "forget",
+    "not in the registry: the replica was stopped, or its lease has expired; if it will not come back, run svcnode "
+    "registry forget",
     code=ReasonCode.NOT_FOUND,
 )
 NO_REPLICA = Verdict.failed("no replica of this node is in the registry", code=ReasonCode.NOT_FOUND)
@@ -83,7 +83,7 @@ def found_replicas(node: str, replicas: NodeReplicas) -> Iterator[FoundReplica]:
     """Those that are live, those that are absent and still define services, or the node itself if it has none."""
     for name, document in sorted(replicas.live.items()):
         if isinstance(document, Ignored):
-            text = f"not checked: the registry has a document of the replica that is not valid here: {document.reason}"
+            text = f"not checked: this node cannot use the replica's document in the registry: {document.reason}"
             yield FoundReplica(node, name, unchecked=Verdict.not_ready(text, code=ReasonCode.NO_EVIDENCE))
         else:
             yield FoundReplica(node, name, document.url, None if document.url else NO_URL)

@@ -141,9 +141,16 @@ class NodeSnapshot:
         return self.health is not None and not (self.health is Health.HEALTHY and are_up)
 
     @property
+    def _condition(self) -> str:
+        """Why the node is not healthy, if that is not about its services: a drain, an issue, its start, a caveat."""
+        node = (self.problems or {}).get("node") or {}
+        is_told = any(node.get(key) for key in ("draining", "issues", "starting", "caveats"))
+        return str(node.get("health_summary") or node.get("health_reason") or "") if is_told else ""
+
+    @property
     def remarks(self) -> tuple[str, ...]:
         """Possible faults. They may be intended: a node may ignore a service with impact none, or check no service."""
-        remarks = [remark for remark in (self.prefix_remark, self.problems_remark) if remark]
+        remarks = [remark for remark in (self.prefix_remark, self._condition, self.problems_remark) if remark]
         if self.in_registry is not None and self.errors:
             remarks.append(self.in_registry.remark)
         not_up = sum(service.status in (Status.DOWN, Status.INITIALIZING) for service in self.services or ())

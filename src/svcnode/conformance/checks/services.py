@@ -159,7 +159,7 @@ async def services_ids_unique(node: NodeUnderTest) -> Findings:
     Level.SHOULD,
     "2.2",
     requirement="No listed service has an empty id.",
-    fix="Give every service an id of at least one character: the path of its health cannot hold an empty one.",
+    fix="Give every service an id of at least one character: an empty id cannot be part of the path of its health.",
     needs=("services-json",),
 )
 async def services_ids_not_empty(node: NodeUnderTest) -> Findings:

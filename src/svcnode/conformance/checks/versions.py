@@ -236,7 +236,7 @@ def version_malformed(node: NodeUnderTest) -> Findings:
     "version-repeated",
     Level.ADVICE,
     "10.4",
-    requirement="With two values of version of which one is unsupported, the answer is 404, in either order.",
+    requirement="If version is given twice and one of the values is unsupported, the answer is 404, in either order.",
     fix="Read every value of the query parameter version, not only the first or the last.",
 )
 async def version_repeated(node: NodeUnderTest) -> Findings:
@@ -263,7 +263,7 @@ def version_among_others(node: NodeUnderTest) -> Findings:
     "version-empty",
     Level.SHOULD,
     "9.3 and 9.4",
-    requirement="An empty version (?version=) is answered 404: without a version means without the parameter.",
+    requirement="An empty version (?version=) is answered 404: it is not the same as no version.",
     fix="Distinguish an empty version from a missing one, and answer 404.",
 )
 def version_empty(node: NodeUnderTest) -> Findings:

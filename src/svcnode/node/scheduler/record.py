@@ -26,7 +26,7 @@ log = logging.getLogger("svcnode.scheduler")
 
 
 class CheckRecorder(Protocol):
-    """What becomes of the evidence of checks: the node, or another object that decides the states."""
+    """Where the evidence of checks goes: to the node, or to another object that decides the states."""
 
     def record(self, checks: Mapping[str, Evidence], /) -> Mapping[str, ServiceState]:
         """Record evidence by service id; returns the new states, which decide when the next checks run."""

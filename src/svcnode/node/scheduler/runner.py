@@ -62,8 +62,8 @@ class RunnerContext(NamedTuple):
 class ProbeRunner:
     """Runs the checks of one service, one at a time.
 
-    Between checks, nothing that it has refers to it, so it is freed as soon as it is replaced. If a reload left
-    thousands of runners to the garbage collector, the collection would hold the event loop.
+    Between checks, it is part of no reference cycle, so it is freed as soon as it is replaced. If a reload left
+    thousands of runners to the garbage collector, the collection would block the event loop.
     """
 
     __slots__ = (

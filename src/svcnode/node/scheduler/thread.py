@@ -80,7 +80,7 @@ class SchedulerThread:
             self._thread.join(JOIN_TIMEOUT_S)
         if self.is_alive:
             log.warning(
-                "probing did not stop within %g s: a check ignores its cancellation",
+                "the checks did not stop within %g s: one of them ignores its cancellation",
                 JOIN_TIMEOUT_S,
                 extra={"event": "probing_not_stopped"},
             )
@@ -91,7 +91,7 @@ class SchedulerThread:
                 runner.run(self._run_until_stopped(probing()))
         except BaseException as exc:  # otherwise the thread ends without a message
             log.error(  # noqa: TRY400  SystemExit of a task needs no traceback
-                "probing stopped; call node.start() to restart it: %s",
+                "the checks have stopped; call node.start() to start them again: %s",
                 one_line(error_text(exc)),
                 exc_info=exc if isinstance(exc, Exception) else None,
                 extra={"event": "probing_stopped"},

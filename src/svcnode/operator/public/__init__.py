@@ -78,7 +78,7 @@ class Document(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """In both codings, with their headers."""
+    """A response, plain and compressed, each with its headers."""
 
     plain: Response
     zipped: Response
@@ -107,7 +107,7 @@ DOCUMENTS: dict[str, Document] = {
 
 
 class PublicApp:
-    """Below a path of some listeners; with "" as path, nothing else is served there."""
+    """Serves the public view below a path of some listeners. If the path is "", nothing else is served there."""
 
     def __init__(self, context: OperatorContext, publication: Publication, path: str = "") -> None:
         self.publication = publication

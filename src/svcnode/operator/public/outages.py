@@ -15,7 +15,7 @@ _SETTLED = {Status.UP.value: True, Status.DOWN.value: False}
 
 
 class Outage(NamedTuple):
-    """From Down to Up. Initializing in between does not end it, and neither does a restart of the node."""
+    """An outage lasts from Down to Up. Neither Initializing in between nor a restart of the node ends it."""
 
     service_id: str
     begin_s: float  # wall clock, as all times here
@@ -23,7 +23,7 @@ class Outage(NamedTuple):
 
 
 class Past(NamedTuple):
-    """What the transitions say."""
+    """What the transitions say about the past of the services."""
 
     outages: tuple[Outage, ...] = ()  # in the order of their ends; those that go on are last
     maintenance_since_s: dict[str | None, float] = {}  # noqa: RUF012  never changed. By service; None: the node

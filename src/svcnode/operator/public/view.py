@@ -48,7 +48,7 @@ class PublicStatus(Enum):
 
 
 class Overall(Enum):
-    """Of all published services."""
+    """The state of all published services together."""
 
     OPERATIONAL = "All services are working"
     MAINTENANCE = "Maintenance is in progress"
@@ -59,7 +59,7 @@ class Overall(Enum):
 
 
 class Day(StrEnum):
-    """The worst of a day."""
+    """The worst that happened on a day."""
 
     UNKNOWN = "?"
     OPERATIONAL = "o"
@@ -93,7 +93,7 @@ class PublicService(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Maintenance of services: that it is, and when."""
+    """Maintenance of services, and when it is."""
 
     begin_s: float
     end_s: float

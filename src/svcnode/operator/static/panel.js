@@ -73,7 +73,7 @@ const autoText = (text) => element("span", { dir: "auto" }, text);
 const IMPACTS = {
   critical: "critical: the node is unhealthy while this service is Down",
   partial: "partial: the node is at best partially healthy while this service is not Up",
-  none: "none: does not count for the health of the node",
+  none: "none: does not affect the health of the node",
 };
 
 function* factsSection(service) {
@@ -96,8 +96,8 @@ function facts(service) {
     ["Code", element("code", {}, code)],
     ["Since", isFixed(service) ? "" : timeElement(service.since)],
     ["First failure", service.first_failure && timeElement(service.first_failure.at)],
-    ["Lost", service.lost && "by the registry; it stays until it is registered again, or until svcnode registry accept"],
-    ["Maintenance", service.maintenance && autoText(`${service.maintenance.text}; messages are held, availability leaves it out`)],
+    ["Lost", service.lost && "by the registry; it stays in the list until it is registered again, or until you run svcnode registry accept"],
+    ["Maintenance", service.maintenance && autoText(`${service.maintenance.text}; alerts are held, and this time does not count towards availability`)],
     ["Planned maintenance", service.planned_maintenance && autoText(service.planned_maintenance.text)],
     ["Acknowledged", service.acknowledged && autoText(`${service.acknowledged.text}; no reminders, no escalation`)],
     ["Probe", isFixed(service) ? "none: the configuration sets the status" : autoText(service.probe ?? service.kind)],
@@ -109,7 +109,7 @@ function facts(service) {
     ["Reports to", service.kind === "reported" && service.checked_by && autoText(service.checked_by.join(", "))],
     ["Interval", schedule && `${seconds(schedule.interval_s)}${nextCheck(service)}`],
     ["Timeout", schedule && seconds(schedule.timeout_s)],
-    ["Maximum latency", schedule?.max_latency_s && `${seconds(schedule.max_latency_s)}; slower is not ready`],
+    ["Maximum latency", schedule?.max_latency_s && `${seconds(schedule.max_latency_s)}; a slower check is not ready`],
     ["Down after", schedule && `${count(policy.fall, "failure")} in a row; now ${failures}`],
     ["Up after", schedule && `${count(policy.rise, "success", "successes")} in a row; now ${successes}`],
     ["Unreliable", schedule && policy.tolerance !== "off" && unreliableRule(service)],
@@ -122,7 +122,7 @@ function facts(service) {
 }
 
 const dependsOn = ({ depends_on: names, causes }) =>
-  [names.join(", "), ...causes.map(({ id, status, since_s: since }) => `${id} is ${status} for ${duration(since)}`)].join("; ");
+  [names.join(", "), ...causes.map(({ id, status, since_s: since }) => `${id} has been ${status} for ${duration(since)}`)].join("; ");
 const seconds = (value) => (value < 1 ? `${Math.round(value * 1000)} ms` : value % 1 ? `${value} s` : duration(value));
 const timeLeft = ({ expires_in_s: expires }) => (expires === null ? "" : `; ${duration(expires)} left`);
 
@@ -171,7 +171,7 @@ const codeElements = (code) => (code && code !== "ok" && code !== "reported" ? [
 
 function noChecksText(service) {
   if (isFixed(service)) return "None: this service is not checked.";
-  return service.observed && !service.schedule ? "None here: another replica has them." : "None yet.";
+  return service.observed && !service.schedule ? "None here: another replica runs the checks." : "None yet.";
 }
 
 function checkList(service) {

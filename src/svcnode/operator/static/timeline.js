@@ -60,7 +60,7 @@ async function load() {
     if (query === currentQuery()) markMoment(query !== loaded.query);
   } catch {
     at = 0; // again soon
-    setText(byId("timeline-problem"), "The time line could not be loaded. It is loaded again in a few seconds.");
+    setText(byId("timeline-problem"), "The time line could not be loaded. The page tries again in a few seconds.");
   } finally {
     loaded = { at, query, slot: slotAt(), lasted: Date.now() - begun };
     isLoading = false;
@@ -82,7 +82,7 @@ function showPeriod({ from, to }) {
 
 // The changes of the view that the two fields ask for; null if they are not valid.
 function chosenTimes() {
-  end.setCustomValidity(begin.value < end.value ? "" : "This must be later than the begin.");
+  end.setCustomValidity(begin.value < end.value ? "" : "The end must be later than the beginning.");
   if (!begin.reportValidity() || !end.reportValidity()) return null;
   return { period: "", from: isoTime(begin.value), to: isoTime(end.value), t: "" };
 }
