@@ -86,6 +86,7 @@ class Model:
         self.caches = {name: MemoryCache() for name in REPLICAS}
         self.of_client: set[str] = {CLIENT_ID}  # services that it has registered
         self.unknown: set[str] = set()  # of them, those that no replica knew at some time
+        self.unread: set[str] = set()  # of them, those that no replica has read since they were registered
         self.clock_s = {name: self.rng.uniform(0, 1e6) for name in REPLICAS}
         self.silent: set[str] = set()  # services that send no reports
         self.beat_s: dict[str, float] = {}
@@ -326,6 +327,7 @@ class Model:
             self.simulation.define(service_id, CLIENT, **self.checked_options(service_id))
             self.of_client.add(service_id)
             self.unknown.discard(service_id)
+            self.unread.add(service_id)
             self.wait(1)  # so that replicas know it, if they can
 
     def undefine(self) -> None:
@@ -406,6 +408,8 @@ class Model:
 
     def check_safety(self) -> None:
         now_s = self.simulation.now_s
+        for process in self.alive():
+            self.unread -= process.replica._follower.view.definitions(CLIENT).keys()
         for service_id in self.of_client - self.unknown:
             is_known = any(service_id in process.node for process in self.alive())
             if not is_known and not any(service_id in cache.ids for cache in self.caches.values()):
@@ -468,7 +472,7 @@ class Model:
         return found
 
     def check_nothing_forgotten(self, registered: Collection[str]) -> None:
-        forgotten = self.of_client - self.unknown - {*registered}
+        forgotten = self.of_client - self.unknown - self.unread - {*registered}
         assert not forgotten, f"{self.simulation.now_s}: forgotten: {forgotten}"
         self.of_client &= {*registered}
         lost = {service_id for service_id, owners in self.owners().items() if all(map(is_lost, owners))}

@@ -135,12 +135,13 @@ async def test_outages_are_those_of_the_history_and_those_since() -> None:
     past = [transition(1, "Down"), transition(2, "Up"), transition(3, "Down"), transition(4, "Up")]
     history = FakeHistory(*past)
     outages = RecentOutages(cast("Any", history))
-    await outages.ready()  # as long as a disk may take
+    loading = asyncio.create_task(outages.load(STARTED_AT_S + 5))
+    await asyncio.sleep(1)
     for one in (*past[-2:], transition(5, "Down")):
         history.listener(one)
     assert outages.find("db", STARTED_AT_S + 5) is None  # not known yet
     history.loaded.set()
-    await asyncio.sleep(0.1)
+    await loading
     history.listener(transition(6, "Up"))
     history.listener(transition(7, "Down"))
     found = outages.find("db", STARTED_AT_S + 40 * 60)
