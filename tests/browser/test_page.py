@@ -871,7 +871,7 @@ def test_maintenance_is_shown_with_its_end_who_and_why(changing_node: ChangingNo
         expect(badge).to_have_attribute("title", re.compile(r"In maintenance until .* UTC, by alice .*: new disk"))
         expect(node_page.row("cache").locator(".status + .maintenance")).to_have_count(0)
         node_page.row("disk").locator("a").click()
-        expect(node_page.panel("disk")).to_contain_text(re.compile(r"by alice .*: new disk; messages are held"))
+        expect(node_page.panel("disk")).to_contain_text(re.compile(r"by alice .*: new disk"))
         agent.wait_until(lambda: agent.request("/history?id=disk").json["services"]["disk"][-1][8] > 0)
         node_page.page.reload()
         bars = node_page.bars("disk")

@@ -510,7 +510,7 @@ def test_what_needs_a_restart_is_refused_by_a_reload(agent: Agent, client: Contr
         config(folder, "enabled = false"),
         config(folder, f'group = "{grp.getgrgid(os.getgid()).gr_name}"'),
     ):
-        with changed_file(agent, text), pytest.raises(ControlError, match="restart") as refused:
+        with changed_file(agent, text), pytest.raises(ControlError) as refused:
             client.reload()
         assert refused.value.status == 422
 
