@@ -2,6 +2,7 @@
 
 records.py     transitions, buckets, resolutions
 aggregator.py  the current minute
+breaks.py      when the process stood still, or the clock was set
 backlog.py     records that are not written or not published yet
 writer.py      the thread that writes, and its states
 database.py    the tables, writing and deleting
@@ -33,6 +34,7 @@ from svcnode.core.model import (
     MAINTENANCE_CHANGES,
     PLAN_CHANGES,
     ChangeKind,
+    Health,
     KnownBefore,
     Outcome,
     Status,
@@ -40,11 +42,12 @@ from svcnode.core.model import (
 from svcnode.core.text import encodable, with_author
 from svcnode.history.aggregator import MinuteAggregator
 from svcnode.history.backlog import Backlog
+from svcnode.history.breaks import BreakFinder
 from svcnode.history.errors import HistoryError, HistoryProblem
 from svcnode.history.query import HistoryQuery
 from svcnode.history.records import Bucket, Resolution, RetentionLimits, Transition
 from svcnode.history.report import ReportPeriod
-from svcnode.history.timeline import make_timeline_page
+from svcnode.history.timeline import CLOCK_SET, PAUSED, STARTED, STOPPED, is_outage, make_timeline_page, says_status
 from svcnode.history.writer import Writer, WriterConfig
 from svcnode.net.clock import RetentionClock, WallTimes, next_tick_s
 from svcnode.version import __version__
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from svcnode.core.model import Change, Evidence, ServiceState
+    from svcnode.history.breaks import Break
     from svcnode.history.records import LastStatus
     from svcnode.history.report import PeriodReport
     from svcnode.history.timeline import Period, TimelinePage
@@ -114,6 +118,11 @@ class History:
         self._published_early_to = 0  # up to this id, transitions were published before they were written; 0 if none
         self._restart_needed: HistoryError | None = None  # the configuration has another path
         self._no_folder: HistoryError | None = None
+        self._breaks = BreakFinder(node.now_s, wall_clock)
+        self._last_break: Break | None = None
+        self._newest: Transition | None = None
+        self._outages: dict[str, Transition] = {}  # what was last recorded of each service that is not Up
+        self._unconfirmed: dict[str, Transition] = {}  # those from before a standstill, until a check
         self._down_before: dict[str, tuple[float, float]] = {}  # since when before the restart: node's and wall clock
         self.last_id = 0  # of the newest published transition
 
@@ -140,7 +149,7 @@ class History:
         if self._timer is not None:
             self._timer.cancel()
         self._aggregator.finish(self._wall_clock())
-        self._record_process("stopped", f"svcnode {__version__}")
+        self._record_process(STOPPED, f"svcnode {__version__}")
         if self._writer is not None:
             self._writer.close()
             with suppress(TimeoutError):
@@ -324,15 +333,20 @@ class History:
         outcome = evidence.verdict.outcome
         if outcome is Outcome.UNKNOWN:  # it says nothing about the service
             return
+        if self._unconfirmed and outcome is not Outcome.READY:
+            self._confirm(service_id, state)
         self._aggregator.set_known(service_id, self._wall_clock)
         if self._node.probe_config(service_id) is not None:  # a reported status is not a check
             self._aggregator.add_check(service_id, evidence.duration_s, is_failure=outcome is Outcome.FAILED)
 
     def _on_change(self, change: Change) -> None:
+        self._notice_breaks()
         now_s = self._wall_clock()
         # A status change may be recorded late: evidence expires before that is noticed, and checks take time.
         changed_at_s = change.after.since_s if change.kind is ChangeKind.STATUS and change.after else change.at_s
         at_s = self._to_wall(changed_at_s)
+        if self._last_break is not None and self._last_break.is_during(changed_at_s):
+            at_s = self._last_break.resumed_s  # before, nothing was known
         if change.service_id is not None:
             at_s = self._continued_since_s(change.service_id, changed_at_s) or at_s
             self._set_status(change.service_id, change.after, at_s, now_s)
@@ -366,18 +380,53 @@ class History:
 
     def _record_start(self) -> None:
         text = f"svcnode {__version__}"
-        if self._writer is None or self._writer.last_kind in (None, "stopped"):
-            self._record_process("started", text)
+        if self._writer is None or self._writer.last_kind in (None, STOPPED):
+            self._record_process(STARTED, text)
         else:
             text += "; the previous process did not shut down cleanly"
-            self._record_process("started", text, ReasonCode.UNCLEAN_SHUTDOWN.value)
+            self._record_process(STARTED, text, ReasonCode.UNCLEAN_SHUTDOWN.value)
 
     def _record_process(self, kind: str, reason: str, code: str | None = None) -> None:
         now_us, health = int(self._wall_clock() * 1e6), int(self._node.health)
         self._record(Transition(now_us, now_us / 1e6, kind, None, None, None, reason, code, health, health))
 
+    def _notice_breaks(self) -> None:
+        """In the time line, nothing is known of a break; what lasts over it is recorded again."""
+        for one in self._breaks.find():
+            self._last_break = one
+            log.warning("%s %s", one.kind.replace("_", " "), one.text, extra={"event": one.kind})
+            self._record_mark(PAUSED, one.paused_s, f"{one.kind.replace('_', ' ')} {one.text}")
+            self._record_mark(one.kind, one.resumed_s, one.text)
+            for service_id, outage in list(self._outages.items()):
+                if one.kind == CLOCK_SET:
+                    self._record_again(outage._replace(at_s=one.resumed_s))
+                elif self._node.probe_config(service_id) is None:
+                    self._record_again(outage)
+                else:
+                    self._unconfirmed[service_id] = outage
+
+    def _record_mark(self, kind: str, at_s: float, reason: str) -> None:
+        health = int(Health.PARTIAL) if self._newest is None else self._newest.health
+        recorded_us = int(self._wall_clock() * 1e6)
+        self._record(Transition(recorded_us, at_s, kind, None, None, None, reason, None, health, health))
+
+    def _record_again(self, outage: Transition) -> None:
+        health = outage.health if self._newest is None else self._newest.health
+        recorded_us = int(self._wall_clock() * 1e6)
+        self._record(outage._replace(id=recorded_us, before=outage.after, health_before=health, health=health))
+
+    def _confirm(self, service_id: str, state: ServiceState) -> None:
+        """A check after a standstill has found what was so before."""
+        outage = self._unconfirmed.pop(service_id, None)
+        if outage is not None and state.status.value == outage.after and self._outages.get(service_id) is outage:
+            self._record_again(outage)
+
     def _record(self, draft: Transition) -> None:
-        transition = self._backlog.add(draft)
+        transition = self._newest = self._backlog.add(draft)
+        if transition.service_id is not None and is_outage(transition):
+            self._outages[transition.service_id] = transition
+        elif transition.service_id is not None and says_status(transition):
+            self._outages.pop(transition.service_id, None)
         if self._writer is None:
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._publish, transition.id)
@@ -410,6 +459,7 @@ class History:
 
     def _tick(self) -> None:
         self._timer = self._loop.call_at(next_tick_s(self._loop.time(), TICK_S), self._tick)
+        self._notice_breaks()
         self._aggregator.tick(self._wall_clock())
         self._close_minute()
         self._publish_overdue()

@@ -24,9 +24,10 @@ from svcnode.history.latencies import add_to
 from svcnode.history.records import Bucket, Stretch, Transition, merge_buckets
 from svcnode.history.report import Move, OutageFinder, Times, make_report
 from svcnode.history.timeline import (
+    BEGINS,
+    ENDS,
     SAYS_STATUS,
     STARTED,
-    STOPPED,
     Opening,
     PageOfTransitions,
     explains_start,
@@ -71,7 +72,7 @@ _SELECT_OF_SERVICES = _SELECT_TRANSITIONS.format(
         OR transitions.service IN (SELECT number FROM services WHERE id IN (SELECT value FROM json_each(?))))""",
     order="DESC",
 )
-_IS_PROCESS = f"service IS NULL AND kind IN ('{STARTED}', '{STOPPED}')"
+_IS_PROCESS = f"service IS NULL AND kind IN {(*BEGINS, *ENDS)}"
 # What the processes after the period have recorded begins here.
 _SELECT_END_ID = f"""
     SELECT min(id) FROM transitions WHERE {_IS_PROCESS} AND id <= ?1 AND id > coalesce(
@@ -144,13 +145,13 @@ _SELECT_BUCKETS = f"""
 """
 
 _KINDS_OF_REPORT = ", ".join(
-    f"'{kind}'" for kind in (STARTED, STOPPED, *(kind.value for kind in (*STATUS_CHANGES, *MAINTENANCE_CHANGES)))
+    f"'{kind}'" for kind in (*BEGINS, *ENDS, *(kind.value for kind in (*STATUS_CHANGES, *MAINTENANCE_CHANGES)))
 )
 _SELECT_MOVES = f"""
     SELECT json_group_array(json_array(transitions.id, at_us, kind, services.id, before, after, health_before, health))
     FROM (
         SELECT * FROM transitions
-        WHERE id > ? AND (at_us < ? OR kind = '{STARTED}')
+        WHERE id > ? AND (at_us < ? OR kind IN {BEGINS})
             AND (kind IN ({_KINDS_OF_REPORT}) OR health != health_before)
         ORDER BY id LIMIT ?
     ) AS transitions LEFT JOIN services ON services.number = transitions.service
@@ -306,7 +307,7 @@ class HistoryQuery:
         moves = [
             Move(one.id / 1e6, one.at_s, one.kind, *one[3:6], one.health_before, one.health)
             for one in self._backlog.transitions()
-            if one.at_s < period.to_s or one.kind == STARTED
+            if one.at_s < period.to_s or one.kind in BEGINS
         ]
         latencies = aggregator.unwritten_latencies(resolution, *period.latency_range)
         return _ReportData(times, first_s, aggregator.unwritten_stretches(), moves, latencies)
@@ -488,7 +489,7 @@ def _read_page(connection: sqlite3.Connection, period: Period, up_to: int, limit
     process = read(_SELECT_PROCESS_BEFORE, *before, *before, recorded, -1)
     last_health_id = before[0] if end_id is None else min(before[0], end_id - 1)
     health = read(_SELECT_HEALTH_BEFORE, last_health_id, period.to_us, 1)
-    started = [one for one in process[-1:] if one.kind == STARTED and one.health == Health.PARTIAL]
+    started = [one for one in process[-1:] if one.kind in BEGINS and one.health == Health.PARTIAL]
     if started and not (health and health[0].id > started[0].id):  # it still is as after the start
         health += read(_SELECT_EXPLANATION, started[0].id, last_health_id, period.to_us, 1)
     last_known_s = _read_last_known(connection, [one.id for one in (*process, *page) if one.kind == STARTED])
@@ -520,7 +521,7 @@ def _opening(written: Opening, unwritten: Sequence[Transition], end_id: int | No
     statuses = {one.service_id: one for one in (*written.statuses, *unwritten) if says_status(one)}
     changes = (one for one in unwritten if one.health != one.health_before or explains_start(one))
     health = [*written.health, *(one for one in changes if end_id is None or one.id < end_id)]
-    process = [*written.process, *(one for one in unwritten if one.kind in (STARTED, STOPPED))]
+    process = [*written.process, *(one for one in unwritten if one.kind in (*BEGINS, *ENDS))]
     return Opening([*statuses.values()], health, process)
 
 

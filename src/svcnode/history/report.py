@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from svcnode.core.model import STATUS_CHANGES, ChangeKind, Health, Status
 from svcnode.history.latencies import add_to, percentile_s
 from svcnode.history.records import DAYS, HOURS, LATENCY_DAYS, LATENCY_HOURS, MINUTES, Stretch
-from svcnode.history.timeline import STARTED, STOPPED
+from svcnode.history.timeline import BEGINS, PAUSED, STARTED, STOPPED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -223,6 +223,12 @@ class _Outages:
         elif self.status == DOWN and not self.is_held and self.begun_s is None:
             self.begun_s = self.since_s
 
+    def set_back(self, at_s: float, from_s: float) -> None:
+        """If the clock was set back to this time, the times so far are not of the clock that counts from now on."""
+        if at_s < self.since_s:
+            self.end(self.known_to_s, from_s)
+            self.since_s = self.known_to_s = at_s
+
     def end(self, end_s: float, from_s: float, *, is_recovered: bool = False, is_open: bool = False) -> None:
         if self.begun_s is not None and self.length_s > 0:
             is_before = self.begun_s < from_s
@@ -250,14 +256,17 @@ class OutageFinder:
 
     def add(self, move: Move) -> None:
         move = self._with_known_times(move)
-        if move.kind == STARTED:
+        if move.kind in BEGINS:
             self._is_over = move.at_s >= self._to_s
             if not self._is_over:
-                self._start(move.at_s)
+                self._start(move)
         if self._is_over or move.at_s >= self._to_s:
             return
         if move.kind == STOPPED:
             self._stop(move.at_s)
+            return
+        if move.kind == PAUSED:
+            self._forget(move.at_s)
             return
         if move.recorded_s < self._to_s:  # otherwise it may be the health after later changes
             self._add_health(move)
@@ -269,11 +278,11 @@ class OutageFinder:
             self._hold(move, self._held - {move.service_id})
 
     def _with_known_times(self, move: Move) -> Move:
-        if move.kind == STARTED:
+        if move.kind in BEGINS:
             self._is_ahead = move.recorded_s - move.at_s > AHEAD_S
         if self._is_ahead:
             move = move._replace(recorded_s=move.at_s)
-        if move.kind != STARTED and move.at_s < self._started_s:
+        if move.kind not in BEGINS and move.at_s < self._started_s:
             # It has lasted since before the restart; that is known when it is recorded.
             move = move._replace(at_s=max(move.recorded_s, self._started_s))
         return move
@@ -286,10 +295,14 @@ class OutageFinder:
         up_s, initializing_s, down_s = self._node_lengths_s.values()
         return Times(up_s, initializing_s, down_s, self._node_maintenance_s), self._finish(self._node)
 
-    def _start(self, at_s: float) -> None:
-        self._forget(at_s)
-        self._held = set()  # what is still in maintenance is recorded again
-        self._started_s = at_s
+    def _start(self, move: Move) -> None:
+        self._forget(move.at_s)
+        self._started_s = move.at_s
+        for one in (self._node, *self._services.values()):
+            one.set_back(move.at_s, self._from_s)
+            one.is_held = one.is_held and move.kind != STARTED
+        if move.kind == STARTED:
+            self._held = set()  # what is still in maintenance is recorded again
 
     def _stop(self, at_s: float) -> None:
         """While a node drains before it stops, it is 503. That belongs to the restart, and is no outage."""
@@ -304,7 +317,7 @@ class OutageFinder:
         self._down_before_drain_s = None
         for one in (self._node, *self._services.values()):
             one.move_to(at_s, self.runs)
-            one.status, one.is_held = None, False
+            one.status = None
 
     def _service(self, service_id: str) -> _Outages:
         one = self._services.get(service_id)

@@ -1,7 +1,8 @@
 """The time line: what the transitions of a period mean to a reader, as items.
 
     outage   a service was not Up, from when until when and why
-    health   the node answered 206 or 503, or it did not run (`health` is None)
+    health   the node answered 206 or 503, or nothing is known (`health` is None): it did not run, the machine slept,
+             or the clock was set forward
     event    something that happened at one moment: a start, a reload, a note, a message, maintenance
 
 The functions are pure, and take transitions in the order in which they were recorded. A period is read in pages of
@@ -12,7 +13,8 @@ The first page begins with the transition that was recorded first of those in th
 recorded counts, also what is dated before the period. So an item is the same in every period that it touches.
 
 An outage ends with the process that has seen it, unless the next process confirms it. Then the transition has the time
-at which the outage began, which is before the start of that process, and both are one outage.
+at which the outage began, which is before the start of that process, and both are one outage. The same holds before
+and after the machine has slept. If the clock was set, an outage is shown as two: their times are not of one clock.
 """
 
 from __future__ import annotations
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
     from svcnode.history.records import Transition
 
 STARTED, STOPPED = "started", "stopped"
+# The process ran on, but nothing is known of the time in between: PAUSED has the time before, and the other one follows.
+PAUSED, CLOCK_SET, STOOD_STILL = "paused", "clock_set", "stood_still"
+BEGINS, ENDS = (STARTED, CLOCK_SET, STOOD_STILL), (STOPPED, PAUSED)  # of a time that is known
 _UP = Status.UP.value
 _REPLACED = ChangeKind.REPLACED.value
 _STATUS_KINDS = (ChangeKind.REGISTERED.value, _REPLACED, ChangeKind.DEREGISTERED.value, ChangeKind.STATUS.value)
@@ -59,7 +64,7 @@ class Period(NamedTuple):
     def end_id(self, end_id: int | None, transitions: Iterable[Transition]) -> int | None:
         """What the processes after the period have recorded begins here, or with `end_id`; None if there is none."""
         for one in transitions:
-            if one.kind == STARTED:
+            if one.kind in BEGINS:
                 end_id = None if self.is_before_end(one) else end_id or one.id
         return end_id
 
@@ -90,7 +95,7 @@ class Opening(NamedTuple):
 
     statuses: Sequence[Transition] = ()  # the newest of each service that says its status; of those that a page needs
     health: Sequence[Transition] = ()  # the newest that has changed the health of the node, or explains it
-    process: Sequence[Transition] = ()  # the newest start and stop, and what has ended the processes of `statuses`
+    process: Sequence[Transition] = ()  # the newest of BEGINS and ENDS, and what has ended the processes of `statuses`
 
 
 class PageOfTransitions(NamedTuple):
@@ -121,6 +126,10 @@ def says_status(one: Transition) -> bool:
     return one.kind in _STATUS_KINDS and (one.kind != _REPLACED or one.before != one.after)
 
 
+def is_outage(one: Transition) -> bool:
+    return one.kind == ChangeKind.STATUS.value and one.after not in (None, _UP)
+
+
 def explains_start(one: Transition) -> bool:
     """After a start the node is 206 until all is known; from here on it would be 206 without the start."""
     return (
@@ -140,11 +149,12 @@ class Timeline:
         self._last_known_s = page.last_known_s
         self._outages: dict[str, _Outage] = {}  # that last
         self._health: TimelineItem | None = None  # that lasts, unless it is 200
+        self._health_before_pause: TimelineItem | None = None
         self._started_s = 0.0  # the process
         for one in page.opening.statuses:
             self._see_status(one)
         for one in sorted((*page.opening.health, *page.opening.process), key=_id_of):
-            if one.kind in (STARTED, STOPPED):
+            if one.kind in (*BEGINS, *ENDS):
                 self._see_process(one)
             elif self._changes_health(one):
                 self._set_health(one)
@@ -152,7 +162,7 @@ class Timeline:
 
     def add(self, transitions: Iterable[Transition]) -> None:
         for one in transitions:
-            if one.kind in (STARTED, STOPPED):
+            if one.kind in (*BEGINS, *ENDS):
                 self._see_process(one)
             elif says_status(one):
                 self._see_status(one)
@@ -179,12 +189,11 @@ class Timeline:
         if one.service_id is None:
             return
         before = self._outages.pop(one.service_id, None)
-        is_outage = one.kind == ChangeKind.STATUS.value and one.after not in (None, _UP)
-        if before is not None and is_outage and before.is_continued_by(one):
+        if before is not None and is_outage(one) and before.is_continued_by(one):
             before = None
         if before is not None:
             self._end(before, one.at_s if before.ended_s is None else before.ended_s)
-        if is_outage:
+        if is_outage(one):
             self._outages[one.service_id] = _Outage(_outage_item(one, one.service_id), one.id)
 
     def _end(self, outage: _Outage, at_s: float) -> None:
@@ -198,27 +207,32 @@ class Timeline:
     # ---- the node
 
     def _see_process(self, one: Transition) -> None:
-        """From a stop to a start nothing is known, and neither is it after a process was last known before a kill."""
+        """From an end to a begin nothing is known, and neither is it after a process was last known before a kill."""
         ended_s = min(one.at_s, self._last_known_s.get(one.id, one.at_s))
         for service_id, outage in self._outages.items():
             if outage.newest_id < one.id and outage.ended_s is None:
                 self._outages[service_id] = outage._replace(ended_s=max(ended_s, outage.item.from_s))
-        if one.kind == STARTED:
+        if one.kind in BEGINS:
             self._started_s = one.at_s
             if ended_s < one.at_s:
                 self._change_health(_health_item(one, None, ended_s)._replace(id=f"k{one.id}", code=None), ended_s)
+        if one.kind == PAUSED:
+            self._health_before_pause = self._health
         self._set_health(one)
+        before = self._health_before_pause
+        if one.kind in (CLOCK_SET, STOOD_STILL) and before is not None and before.health == one.health:
+            self._health = before._replace(id=f"h{one.id}", from_s=one.at_s)  # for the same reason
 
     def _changes_health(self, one: Transition) -> bool:
-        if one.kind == STARTED or (self._end_id is not None and one.id >= self._end_id):
+        if one.kind in BEGINS or (self._end_id is not None and one.id >= self._end_id):
             return False
-        is_starting = self._health is not None and self._health.kind == STARTED
+        is_starting = self._health is not None and self._health.kind in BEGINS
         return one.health != one.health_before or (is_starting and explains_start(one))
 
     def _set_health(self, one: Transition) -> None:
         """An outage that began before the start of the process has changed the health after the start only."""
         at_s = max(one.at_s, self._started_s) if one.kind == ChangeKind.STATUS.value else one.at_s
-        health = None if one.kind == STOPPED else one.health
+        health = None if one.kind in ENDS else one.health
         self._change_health(None if health == Health.HEALTHY else _health_item(one, health, at_s), at_s)
 
     def _change_health(self, item: TimelineItem | None, at_s: float) -> None:
@@ -245,10 +259,12 @@ class Timeline:
 
 
 def _is_event(one: Transition) -> bool:
-    """Not a status, which is an outage, and not what a reload replaces, which the reload counts."""
+    """Not a status, which is an outage, nor what a reload replaces, which the reload counts, nor the begin of a pause,
+    which its end tells.
+    """
     if one.kind == ChangeKind.NODE.value:
         return bool(one.reason)  # without one: another order of the services
-    return one.kind not in (ChangeKind.STATUS.value, _REPLACED)
+    return one.kind not in (ChangeKind.STATUS.value, _REPLACED, PAUSED)
 
 
 def _id_of(one: Transition) -> int:
@@ -295,6 +311,6 @@ def _health_item(one: Transition, health: int | None, at_s: float) -> TimelineIt
         from_s=at_s,
         until_s=None,
         is_open=False,
-        reason="" if one.kind in (STARTED, STOPPED) else one.reason,
+        reason="" if one.kind in (STOPPED, *BEGINS) else one.reason,
         code=one.code,
     )
