@@ -392,8 +392,9 @@ _NO_DATA = _ReportData({}, math.inf, [], [], {})
 
 def _make_report(period: ReportPeriod, pruned_to: int, written: _ReportData, unwritten: _ReportData) -> PeriodReport:
     moves = [*written.moves, *unwritten.moves]
-    # After a clock was ahead, ids stay ahead.
-    known_from_s = min(pruned_to / 1e6, moves[0].at_s) if moves else pruned_to / 1e6
+    # After a clock was ahead, ids stay ahead; and after it was set back, what follows is dated before what is first.
+    begins_s = (move.at_s for move in moves if move is moves[0] or move.kind in BEGINS)
+    known_from_s = min((pruned_to / 1e6, *begins_s))
     stretches = sorted([*written.stretches, *unwritten.stretches])
     outages = OutageFinder(period, known_from_s, stretches)
     for move in moves:

@@ -101,6 +101,7 @@ class Life:
         self.ran[-1] = (self.ran[-1][0], int(self.wall.now_s))
 
     def _tick(self, history: History) -> None:
+        history._notice_breaks()
         history._aggregator.tick(self.wall.now_s)
         while history._aggregator.close_some(1000):
             pass
@@ -115,6 +116,7 @@ class Second(NamedTuple):
     is_held: bool
     is_running: bool
     has_end: bool  # of an outage
+    is_paused: bool
 
 
 class Oracle:
@@ -123,7 +125,7 @@ class Oracle:
     def __init__(self, life: Life) -> None:
         with closing(sqlite3.connect(life.path)) as reader:
             self.rows = reader.execute(
-                "SELECT transitions.id / 1000000, at_us / 1000000, kind, services.id, after, code, 0, health "
+                "SELECT iif(kind = 'paused', at_us, transitions.id) / 1000000, at_us / 1000000, kind, services.id, after, code, 0, health "
                 "FROM transitions LEFT JOIN services ON services.number = service ORDER BY transitions.id"
             ).fetchall()
         self.running = {second for begin, end in life.ran for second in range(begin, end)}
@@ -132,12 +134,15 @@ class Oracle:
         """Of a service, or of the node."""
         found: list[Second] = []
         held: dict[str | None, bool] = {}
-        status, number = None, 0
+        status, is_paused, number = None, False, 0
         for second in range(min(begin, NOON), end):
             has_end = False
             while number < len(self.rows) and self.rows[number][0] <= second:
                 _, _, kind, row_id, after, code, _, health = self.rows[number]
                 number += 1
+                if kind in ("paused", "stood_still"):
+                    is_paused = kind == "paused"
+                    continue
                 if kind in ("started", "stopped"):
                     held, status = {}, None
                 if kind == "stopped":
@@ -152,7 +157,7 @@ class Oracle:
                     has_end = has_end or status == "Up" or kind == "deregistered"
             is_held = held.get(None, False) or (service_id is not None and held.get(service_id, False))
             if second >= begin:
-                found.append(Second(status, is_held, second in self.running, has_end))
+                found.append(Second(status, is_held, second in self.running, has_end, is_paused))
         return found
 
     def times(self, service_id: str | None, period: ReportPeriod) -> Counter[str]:
@@ -171,7 +176,7 @@ class Oracle:
                 begun, length = None, 0
             if one.status == "Down" and not one.is_held and begun is None:
                 begun = second
-            is_known = one.status is not None
+            is_known = one.status is not None and not one.is_paused
             if is_known and one.is_running:
                 known_to = second + 1
                 length += begun is not None and not one.is_held and second >= begin
