@@ -19,9 +19,11 @@ def what_text(item: Mapping[str, Any]) -> str:
         # A change of the node says itself what it is, such as a drain.
         return str(item["reason"]) if item["kind"] == "node" else f"{item['kind'].replace('_', ' ')}{reason}"
     if item["health"] is None:
-        return "svcnode did not run"
+        return f"unknown{reason}" if item["kind"] == "paused" else "svcnode did not run"
     if item["kind"] == "started":
         reason = ": svcnode starts"
+    elif item["kind"] == "stood_still":
+        reason = ": svcnode stood still"
     elif item["status"] is not None:
         reason = f": {item['service']} is {item['status']}"
     return f"{Health(item['health']).text} ({item['health']}){reason}"

@@ -8,14 +8,16 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from svcnode.core.model import Health
 from svcnode.history import OPEN_TIMEOUT_S, TICK_S, TRANSITIONS_PER_PAGE, History
 from svcnode.history.aggregator import MinuteAggregator
 from svcnode.history.backlog import Backlog
 from svcnode.history.errors import CorruptionError, HistoryError, HistoryProblem
 from svcnode.history.migrations import VERSION, migrate
 from svcnode.history.query import HistoryQuery, open_read_only
-from svcnode.history.report import ReportPeriod
-from svcnode.history.timeline import make_timeline_page
+from svcnode.history.records import Transition
+from svcnode.history.report import OPEN_WITHIN_S, ReportPeriod
+from svcnode.history.timeline import PAUSED, STOPPED, make_timeline_page
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +48,17 @@ class _FollowedFile:
 async def read_timeline(path: Path, period: Period) -> TimelinePage:
     """From the file of a node that does not run."""
     query, end = await _open(path, period.to_s)
-    return make_timeline_page(period, await query.page(period, end.last_id, TRANSITIONS_PER_PAGE))
+    page = await query.page(period, end.last_id, TRANSITIONS_PER_PAGE)
+    if page.is_last and end.last_kind != STOPPED and period.to_s - end.last_known_s > OPEN_WITHIN_S:
+        page = page._replace(transitions=[*page.transitions, _end_of_records(end)])
+    return make_timeline_page(period, page)
+
+
+def _end_of_records(end: EndOfFile) -> Transition:
+    """Nothing is known after the last record of a process that did not stop."""
+    reason = "svcnode was killed, or its machine was switched off; nothing was recorded since"
+    health = int(Health.PARTIAL)
+    return Transition(end.last_id + 1, end.last_known_s, PAUSED, None, None, None, reason, None, health, health)
 
 
 async def read_known_ids(path: Path, ids: Sequence[str]) -> set[str]:

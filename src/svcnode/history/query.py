@@ -133,8 +133,11 @@ _SELECT_KNOWN_IDS = "SELECT json_group_array(id) FROM services WHERE id IN (SELE
 _SELECT_END = """
     SELECT coalesce((SELECT max(id) FROM transitions), 0),
         coalesce((SELECT value FROM watermarks WHERE name = 'pruned_to'), 0),
-        (SELECT text FROM saved_state WHERE name = 'node')
+        (SELECT text FROM saved_state WHERE name = 'node'),
+        (SELECT kind FROM transitions ORDER BY id DESC LIMIT 1),
+        max(coalesce((SELECT at_us / 1e6 FROM transitions ORDER BY id DESC LIMIT 1), 0), coalesce({run}, 0))
 """
+_SELECT_LAST_RUN = "(SELECT end_s FROM runs ORDER BY begin_s DESC LIMIT 1)"
 # CROSS JOIN fixes the order of the joins, so that each step finds its rows by primary key.
 _SELECT_BUCKETS = f"""
     SELECT json_group_array(json_array(ids.key, {", ".join(Bucket._fields)}))
@@ -193,6 +196,8 @@ class EndOfFile(NamedTuple):
     last_id: int  # of the newest transition
     pruned_to: int  # the newest transition that was deleted
     node_name: str | None  # of the node that the file belongs to
+    last_kind: str | None  # of the newest transition
+    last_known_s: float  # the time of the newest transition, or of the last minute that was written
 
 
 class HistoryQuery:
@@ -318,7 +323,8 @@ class HistoryQuery:
         def read() -> EndOfFile | None:
             try:
                 with closing(open_read_only(path)) as connection:
-                    return EndOfFile(*connection.execute(_SELECT_END).fetchone())
+                    run = _SELECT_LAST_RUN if _has_runs(connection) else "NULL"
+                    return EndOfFile(*connection.execute(_SELECT_END.format(run=run)).fetchone())
             except Exception as exc:  # noqa: BLE001  it may be missing, corrupt or that of another program
                 log.debug("reading history failed: %s", history_error_from(exc, path))
                 return None

@@ -12,16 +12,21 @@ import pytest
 from svcnode.core.model import Verdict
 from svcnode.history import History, Transition
 from svcnode.history.errors import HistoryProblem
-from svcnode.history.follower import HistoryFollower
+from svcnode.history.follower import HistoryFollower, read_report, read_timeline
 from svcnode.history.records import HOURS
+from svcnode.history.timeline import Period
 from tests.support.nodes import make_node
 from tests.support.real_time import in_real_time
+from tests.unit.history.test_history import NOON, Harness, eventually, harness
+from tests.unit.history.test_timeline import health, outages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from svcnode.node.node_state import NodeState
+
+__all__ = ["harness"]  # the fixture
 
 DEADLINE_S = 30.0
 
@@ -123,3 +128,40 @@ async def test_a_file_that_is_missing_is_a_problem_until_it_is_there_and_one_of_
     async with HistoryFollower(make_node("other", version="v1"), path) as followed:
         assert not followed.is_healthy
         assert await followed.latest() == []
+
+
+@pytest.mark.parametrize(("later_s", "is_known"), [(60.0, True), (3600.0, False)])
+@in_real_time
+async def test_after_a_kill_the_file_says_nothing_beyond_its_last_record(
+    harness: Harness, tmp_path: Path, later_s: float, is_known: bool
+) -> None:
+    """A node that does not answer may have written a moment ago."""
+    copy = tmp_path / "history.db"
+    async with harness.history() as (history, follower):
+        harness.node.register("db", impact="critical").down("refused")
+        harness.wait(130, history)
+        await follower.until_received(2)
+        await eventually(lambda: harness.rows("SELECT end_s FROM runs") == [(NOON + 120.0,)])
+        with closing(sqlite3.connect(harness.path)) as source, closing(sqlite3.connect(copy)) as target:
+            source.backup(target)
+    until_s = NOON + 120.0 + later_s
+    items = (await read_timeline(copy, Period(NOON - 60.0, until_s))).items
+    assert outages(items) == [("db", "Down", 0.0, None if is_known else 2.0, is_known)]
+    assert health(items)[-1] == ((503, 0.0, None, True) if is_known else (None, 2.0, None, True))
+    within = (await read_timeline(copy, Period(NOON - 60.0, NOON + 90.0))).items
+    assert outages(within) == [("db", "Down", 0.0, None, True)]
+    after = (await read_timeline(copy, Period(NOON + 600.0, NOON + 700.0))).items
+    assert (outages(after), health(after)) == ([], [(None, 2.0, None, True)])
+    report, _ = await read_report(copy, NOON - 60.0, until_s, until_s)
+    (outage,) = report.services["db"].outages
+    assert (outage.is_open, outage.length_s) == (is_known, 120.0)
+
+
+@in_real_time
+async def test_a_file_of_a_node_that_has_stopped_says_so(harness: Harness) -> None:
+    async with harness.history() as (history, _):
+        harness.node.register("db").up()
+        harness.wait(130, history)
+    items = (await read_timeline(harness.path, Period(NOON - 60.0, NOON + 3600.0))).items
+    assert health(items)[-1] == (None, pytest.approx(130 / 60), None, True)
+    assert items[-1].kind == "stopped"
