@@ -193,4 +193,4 @@ def _subject(item: Item) -> str:
 def _duration(item: Item) -> str:
     if item["duration_s"] is None:
         return ""
-    return f"{format_duration(item['duration_s'])}{', lasts' if item['open'] else ''}"
+    return f"{format_duration(item['duration_s'])}{', ongoing' if item['open'] else ''}"

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 MAX_GAP_S = 5.0
 MAX_SLEW_S = 1.0  # a clock under adjustment may go back by this much; the aggregator waits until it has caught up
+PRECISION_S = 0.001  # of the times of changes
 SERVICES_PER_LOCK = 200  # limits how long a query holds the lock, to less than a millisecond
 
 _STATUS_INDEX = {Status.UP: 0, Status.INITIALIZING: 1, Status.DOWN: 2}  # as in a bucket
@@ -139,6 +140,8 @@ class MinuteAggregator:
                 accumulator = self._open(service_id)
             # What was not known yet stays unknown, also if the new status has lasted for longer.
             begin_s = since_s if accumulator.is_known else now_s
+            if begin_s - accumulator.since_s < PRECISION_S:  # a success that is known now has just been recorded
+                begin_s = accumulator.since_s
             accumulator.count_to(min(max(begin_s, accumulator.since_s), self._now_s))
             accumulator.status, accumulator.in_maintenance, accumulator.is_known = status, in_maintenance, is_known
 

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 
 from svcnode.api.app import StreamingResponse
 from svcnode.api.spec import METHOD_NOT_ALLOWED, METHODS, NOT_FOUND, Response, error_response, split_path
+from svcnode.core.errors import InvalidValueError
 from svcnode.net.os_errors import ThreadStartError
 from svcnode.net.threads import call_in_pool
 from svcnode.operator.compression import compressed
+from svcnode.operator.query import parse_known_query
 from svcnode.operator.single_flight import OverloadedError
 
 if TYPE_CHECKING:
@@ -47,6 +49,17 @@ ROUTES = {
     "/static/{name}": "static_files:static_file",
     "/targets": "targets:targets",
 }
+# The parameters of paths whose handlers do not check them.
+PARAMETERS: dict[str, tuple[str, ...]] = {
+    "/": (),
+    "/badge/{name}": ("service",),
+    "/details/{name}": (),
+    "/metrics": (),
+    "/page/changes": ("after", "id"),
+    "/page/events": (),
+    "/problems": (),
+    "/targets": (),
+}
 # Pages of other sites must not embed our responses: the size of an image alone tells them the status of a service.
 SAME_ORIGIN_ONLY = ("Cross-Origin-Resource-Policy", "same-origin")
 OVERLOADED = error_response(503, "Too many requests in progress; retry in 10 seconds", ("Retry-After", "10"))
@@ -70,10 +83,14 @@ async def handle(context: OperatorContext, request: Request) -> Response | Strea
         return _with_same_origin_policy(NOT_FOUND)
     path, name = match
     try:
+        if request.query and path in PARAMETERS:
+            parse_known_query(request.query, PARAMETERS[path])
         handler = _handlers[path] if path in _handlers else await call_in_pool(partial(_load_handler, path))
         response = await handler(context, request, name)
         if isinstance(response, Response):
             response = await compressed(context, request, response)
+    except InvalidValueError as exc:
+        response = error_response(400, str(exc))
     except OverloadedError:
         response = OVERLOADED
     except ThreadStartError:

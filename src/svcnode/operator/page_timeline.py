@@ -420,7 +420,7 @@ def _details(document: Mapping[str, Any], *, has_links: bool) -> str:
     service = document["service"]
     facts = {
         "At" if document["duration_s"] is None else "From": _time(document["from"]),
-        "Until": _time(document["until"]) if document["until"] else "it is still going on" if document["open"] else "",
+        "Until": _time(document["until"]) if document["until"] else "ongoing" if document["open"] else "",
         "Duration": "" if document["duration_s"] is None else format_duration(document["duration_s"]),
         "Reason": escape_text(document["reason"]),
         "Code": f"<code>{escape_text(document['code'])}</code>" if document["code"] else "",
@@ -443,7 +443,7 @@ def _subject(document: Mapping[str, Any], find: Find) -> str:
 def _lasted(document: Mapping[str, Any]) -> str:
     if document["duration_s"] is None:
         return ""
-    return f"{format_duration(document['duration_s'])}{', lasts' if document['open'] else ''}"
+    return f"{format_duration(document['duration_s'])}{', ongoing' if document['open'] else ''}"
 
 
 def _time(iso: str) -> str:

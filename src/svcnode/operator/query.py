@@ -18,7 +18,8 @@ def parse_known_query(query: bytes, known: Sequence[str]) -> dict[str, list[str]
     """Refuses a parameter that does not exist: the client would take the response for what it has asked for."""
     values = parse_query(query)
     if unknown := [name for name in values if name not in known]:
-        raise InvalidValueError(f'unknown parameter "{excerpt(unknown[0])}"; known: {", ".join(known)}')
+        others = f"known: {', '.join(known)}" if known else "this path has none"
+        raise InvalidValueError(f'unknown parameter "{excerpt(unknown[0])}"; {others}')
     return values
 
 

@@ -29,6 +29,7 @@ DEFAULT_PERIOD_S = 30 * 86_400.0
 MAX_LISTED_OUTAGES = 100  # of a service
 PARAMETERS = ("from", "to", "format")
 FORMATS = ("json", "html", "csv")
+LESS_THAN_ALL = 1 - 1e-8
 VARY = ("Vary", "Accept")
 
 
@@ -140,7 +141,7 @@ def _subject_document(subject: SubjectReport) -> dict[str, Any]:
     times, outages = subject.times, subject.outages
     percentiles_ms = (None if one is None else round(1000 * one, 3) for one in subject.percentiles_s)
     return {
-        "availability": _share(subject.up_s, times.known_s),
+        "availability": _availability(subject),
         "known_s": round(times.known_s, 3),
         "up_s": round(subject.up_s, 3),
         "maintenance_s": round(times.maintenance_s, 3),
@@ -151,6 +152,12 @@ def _subject_document(subject: SubjectReport) -> dict[str, Any]:
         **dict(zip(("p50_ms", "p95_ms", "p99_ms"), percentiles_ms, strict=True)),
         "latest_outages": [_outage_document(outage) for outage in outages[-MAX_LISTED_OUTAGES:][::-1]],
     }
+
+
+def _availability(subject: SubjectReport) -> float | None:
+    """Never 1 with an outage, however short it was."""
+    share = _share(subject.up_s, subject.times.known_s)
+    return share if share is None or not subject.outages else min(share, LESS_THAN_ALL)
 
 
 def _share(part_s: float, whole_s: float) -> float | None:

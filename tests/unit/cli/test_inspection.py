@@ -239,6 +239,10 @@ def history_that_cannot_be_written(site: Site) -> None:
     site.tables["history"] = 'path = "/dev/null/history.db"'
 
 
+def history_where_no_file_can_be(site: Site) -> None:
+    site.tables["history"] = 'path = "/proc/nope/history.db"'
+
+
 def history_of_another_program(site: Site) -> None:
     (site.folder / "history.db").write_text("not a database, and long enough to be read as one" * 20)
     site.tables["history"] = 'path = "history.db"'
@@ -411,6 +415,7 @@ PLANTED: list[tuple[Callable[[Site], None], Code, Level]] = [
     (socket_of_a_node_that_has_ended, Code.CONTROL_STALE, Level.NOTE),
     (folder_that_others_can_change, Code.CONTROL_REPLACEABLE, Level.FAULT),
     (history_that_cannot_be_written, Code.HISTORY_UNWRITABLE, Level.FAULT),
+    (history_where_no_file_can_be, Code.HISTORY_UNWRITABLE, Level.FAULT),
     (history_of_another_program, Code.HISTORY_UNREADABLE, Level.FAULT),
     (history_of_another_node, Code.HISTORY_UNREADABLE, Level.FAULT),
     (history_of_a_newer_version, Code.HISTORY_UNREADABLE, Level.FAULT),

@@ -565,6 +565,26 @@ async def test_a_restart_lowers_the_availability_of_no_service(harness: Harness)
 
 
 @in_real_time
+async def test_after_a_start_no_time_counts_before_the_first_success(harness: Harness) -> None:
+    """Changes are dated in whole milliseconds, which may be later than the evidence, and recorded after it."""
+
+    def take_time(*_: object) -> None:
+        harness.wall.advance(0.0004)
+        harness.clock.advance(0.0004)
+
+    harness.wall.advance(0.0007)
+    node = probed(harness)
+    async with harness.history() as (history, _):
+        node.subscribe(on_evidence=take_time)
+        harness.wait(10, history)
+        record(node, "db", Verdict.ready())
+        harness.wait(50, history)
+        report = await history.report(NOON - 60.0, harness.wall.now_s)
+    assert report.services["db"].availability == 1.0
+    assert report.services["db"].times.known_s == pytest.approx(50, abs=0.01)
+
+
+@in_real_time
 async def test_evidence_that_does_not_change_the_status_of_a_new_service_begins_its_known_time(
     harness: Harness,
 ) -> None:

@@ -20,6 +20,7 @@ from svcnode.operator import ROUTES, OperatorApp
 from svcnode.operator.auth import TOKEN_NOT_CONFIGURED, TOKEN_REQUIRED, OperatorAuth
 from tests.support.nodes import make_node
 from tests.support.operator_context import operator_context
+from tests.support.real_time import in_real_time
 
 HERE = Address(scheme="http", host="127.0.0.1", port=8420)
 ELSEWHERE = Address(scheme="http", host="0.0.0.0", port=8420)
@@ -162,3 +163,21 @@ def test_without_a_free_thread_the_response_says_so(
     answer = asyncio.run(ask())
     expected = 200 if is_loaded and "badge" in path else 503  # a badge needs no thread
     assert answer.code == expected
+
+
+@pytest.mark.parametrize("path", [path for path in ROUTES if not path.startswith("/static")])
+@in_real_time
+async def test_a_parameter_that_does_not_exist_is_refused_on_every_path(path: str) -> None:
+    """The client would take the answer for what it has asked for."""
+    context = operator_context(make_node())
+    request = Request("GET", path.replace("{name}", "node.svg").encode(), b"nonsense=1")
+    response = await operator.handle(context, request)
+    assert isinstance(response, Response)
+    assert response.code == 400
+
+
+def test_the_parameters_of_a_path_reach_its_handler(calls: list[tuple[str, str]]) -> None:
+    for path, query in (("/badge/node.svg", b"service"), ("/page/changes", b"after=1&id=db"), ("/problems", b"")):
+        response = asyncio.run(cast("Any", app().handle(Request("GET", path.encode(), query))))
+        assert response.code == 200
+    assert len(calls) == 3

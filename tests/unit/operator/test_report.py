@@ -25,7 +25,7 @@ from svcnode.operator.report import (
     report,
     report_document,
 )
-from svcnode.operator.report_views import CSV_COLUMNS, csv_text, head_lines, html_page, objective_of
+from svcnode.operator.report_views import cell_texts, CSV_COLUMNS, csv_text, head_lines, html_page, objective_of
 from svcnode.operator.single_flight import SingleFlight
 from svcnode.operator.static_files import static_name
 from tests.support.nodes import make_node
@@ -75,6 +75,15 @@ def test_a_service_has_its_numbers() -> None:
     ]
     assert [one["open"] for one in DB["latest_outages"]] == [True, False]
     assert [one["begun_before"] for one in DB["latest_outages"]] == [False, True]
+
+
+def test_availability_is_100_percent_without_an_outage_and_less_with_one() -> None:
+    short = ENDED._replace(length_s=0.001)
+    report = period_report({"up": subject(1e9), "blip": subject(1e9, 0.001, (short,))})
+    blip, up = report_document(report, "validator-7", [], NOON)["services"]
+    assert (up["id"], up["availability"], cell_texts(up)[0]) == ("up", 1.0, "100 %")
+    assert blip["availability"] < 1
+    assert cell_texts(blip)[0] != "100 %"
 
 
 def test_the_list_of_outages_is_bounded_and_their_number_is_not() -> None:

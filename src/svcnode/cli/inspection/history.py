@@ -37,9 +37,13 @@ def history(subject: Subject) -> Iterator[Finding]:
     is_writable = os.access(path, os.W_OK) if exists(path) else can_create(path)
     if not is_writable:
         what = f"this user cannot write the history {path}"
-        fix = f"Run svcnode as the user of the node; if that is this user, change the owner of {path.parent}"
+        fix = (
+            f"Run svcnode as the user of the node; if that is this user, change the owner of {path.parent}, or set "
+            "another path"
+        )
         yield subject.finding(Code.HISTORY_UNWRITABLE, Level.FAULT, what, fix, _PATH)
-    elif problem := _file_problem(path, subject.settings.node_name):
+        return
+    if problem := _file_problem(path, subject.settings.node_name):
         fix = "Set another path, or use the file with the program and the node that it belongs to"
         yield subject.finding(Code.HISTORY_UNREADABLE, Level.FAULT, problem, fix, _PATH)
     yield from _disk_space(subject, path, settings.max_bytes)

@@ -21,7 +21,13 @@ def exists(path: Path) -> bool:
 def can_create(file: Path) -> bool:
     """Whether this user can create the file, with the folders that are missing."""
     folder = existing_folder(file)
-    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
+    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK) and _stores_files(folder)
+
+
+def _stores_files(folder: Path) -> bool:
+    """False for the file systems of the kernel, such as /proc, where permissions say that root may write."""
+    info = os.statvfs(folder)
+    return bool(info.f_blocks or info.f_files)
 
 
 def existing_folder(file: Path) -> Path:

@@ -107,10 +107,10 @@ def _listed(texts: list[str], count: int) -> str:
 def group_lines(problems: Problems) -> Iterator[str]:
     """Groups with trouble: how many of their services are Up. The others in one line."""
     groups = problems["groups"]
-    bad = [f"{group['name']} {group['up']}/{group['total']}" for group in groups if group["up"] < group["total"]]
+    bad = [f"{group['name']} {group['up']} of {group['total']}" for group in groups if group["up"] < group["total"]]
     green = [f"{group['name']} ({group['total']})" for group in groups if group["up"] == group["total"]]
     more = problems["more_groups"]
     if bad:
-        yield f"Up: {', '.join(bad)}"
+        yield f"services that are Up: {', '.join(bad)}"
     if green:
         yield f"all Up: {_listed(green[:MAX_GREEN_GROUPS], len(green) + more)}"

@@ -208,7 +208,7 @@ class PublicApp:
     ) -> PublicView:
         service_ids = [service.id for service in services]
         past = past_of(self._transitions, service_ids)
-        return PublicView(
+        view = PublicView(
             title=self.publication.title,
             url=self.publication.url,
             as_of_s=as_of_s,
@@ -216,6 +216,8 @@ class PublicApp:
             outages=all_outages(services, past),
             maintenance=all_windows(service_ids, current, planned, past.maintenance_since_s, as_of_s),
         )
+        node = self._context.node
+        return view._replace(as_of_s=max(as_of_s, min(view.updated_s, node.wall_time_s(node.now_s()))))
 
 
 # ---- answers; pure

@@ -189,7 +189,7 @@ def _no_outages(services: Sequence[PublicService]) -> str:
 def _outage(view: PublicView, outage: Outage) -> str:
     is_over = outage.end_s is not None
     end_s = view.as_of_s if outage.end_s is None else outage.end_s
-    times = f"{_time(outage.begin_s)} to {_time(end_s)}" if is_over else f"since {_time(outage.begin_s)}, goes on"
+    times = f"{_time(outage.begin_s)} to {_time(end_s)}" if is_over else f"since {_time(outage.begin_s)}, ongoing"
     return (
         f'<li id="{outage_uuid(outage).hex[:12]}"><b class="name" dir="auto">'
         f"{escape_text(view.names[outage.service_id])}</b><span>{times}</span>"

@@ -104,7 +104,8 @@ class Window(NamedTuple):
 class PublicView(NamedTuple):
     title: str
     url: str
-    as_of_s: float  # a whole minute, so that a change of something that is not published does not show
+    # A whole minute, or the last change of what is published, so that a change of anything else does not show.
+    as_of_s: float
     services: tuple[PublicService, ...]  # in the order of the page
     outages: tuple[Outage, ...]  # the newest first
     maintenance: tuple[Window, ...]  # by begin

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -253,3 +254,26 @@ async def test_too_many_requests_in_progress_are_answered_with_503(harness: Publ
 
 async def never_ends() -> None:
     await asyncio.Event().wait()
+
+
+@in_real_time
+async def test_the_page_is_never_older_than_the_outage_that_it_shows(harness: PublicHarness) -> None:
+    """Otherwise it is as of a whole minute, so that a change of something else does not show."""
+
+    async def shown_at() -> tuple[str, str]:
+        harness.look_again()
+        body = json.loads((await harness.get(SUMMARY)).body)
+        page = (await harness.get()).body.decode()
+        as_of = re.search(r'As of <time datetime="([^"]+)"', page)
+        assert as_of is not None
+        return as_of[1], max(component["updated_at"] for component in body["components"])
+
+    before, _ = await shown_at()
+    harness.clock.advance(30)
+    for _ in range(3):
+        harness.record("secret", Verdict.failed("refused"))
+    assert (await shown_at())[0] == before
+    for _ in range(3):
+        harness.record("db", Verdict.failed("refused"))
+    as_of, changed = await shown_at()
+    assert as_of >= changed > before

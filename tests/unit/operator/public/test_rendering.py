@@ -188,7 +188,7 @@ def test_the_page_shows_services_outages_and_maintenance() -> None:
         *(outage_uuid(outage).hex[:12] for outage in (GOING_ON, ENDED))
     ]
     for text in (
-        "since 2027-01-15 11:50:00 UTC, goes on10 min",
+        "since 2027-01-15 11:50:00 UTC, ongoing10 min",
         "2027-01-15 10:00:00 UTC to 2027-01-15 11:00:00 UTC1 h",
     ):
         assert text in parsed.text
