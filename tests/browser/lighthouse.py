@@ -58,7 +58,7 @@ def pages(folder: Path) -> Iterator[tuple[str, str]]:
                 begin(situation, node)
                 yield f"page, {count} services, {situation}", node.url
             yield f"report, {count} services", f"{node.url}report"
-            yield f"time line of one of {count} services", f"{node.url}page/timeline?id=ledger"
+            yield f"timeline of one of {count} services", f"{node.url}page/timeline?id=ledger"
     with public_node(folder) as url:
         yield "public page", url
 

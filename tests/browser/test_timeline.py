@@ -1,4 +1,4 @@
-"""The time line of the page: an outage, a note and a restart are shown, linked to and filtered."""
+"""The timeline of the page: an outage, a note and a restart are shown, linked to and filtered."""
 
 from __future__ import annotations
 

@@ -421,7 +421,7 @@ def _ack(client: ControlClient, arguments: argparse.Namespace) -> str:
 
 def _configure_note(parser: CommandParser) -> None:
     parser.description = (
-        'Write down what has happened, such as "deployed v1.4.3". It is in the time line of the node, beside the '
+        'Write down what has happened, such as "deployed v1.4.3". It is in the timeline of the node, beside the '
         "outages (svcnode history), and changes nothing."
     )
     parser.add_argument("text", type=reason_text, metavar="TEXT", help="what has happened, for people")

@@ -399,7 +399,7 @@ class ControlClient:
         self._send(_ack("DELETE", service_id, reason=reason))
 
     def note(self, text: object, *, service_id: str | None = None, by: str = "", name: str = "") -> NoteDocument:
-        """Write down what has happened, such as a deployment: it is in the time line of the node, or of a service.
+        """Write down what has happened, such as a deployment: it is in the timeline of the node, or of a service.
 
         A note with the name of one that was written lately is not written again.
         """

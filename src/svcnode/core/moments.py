@@ -1,4 +1,4 @@
-"""What an item of the time line says, from its fields in `/history`: the same on the page and in `svcnode history`."""
+"""What an item of the timeline says, from its fields in `/history`: the same on the page and in `svcnode history`."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
     from svcnode.core.model import Change, Evidence, ServiceState
     from svcnode.history.breaks import Break
-    from svcnode.history.records import LastStatus
+    from svcnode.history.records import LastStatus, OpenMaintenance
     from svcnode.history.report import PeriodReport
     from svcnode.history.timeline import Period, TimelinePage
     from svcnode.node.node_state import NodeState
@@ -71,7 +71,7 @@ CLOSE_TIMEOUT_S = 2.0
 TICK_S = 1.0
 SERVICES_CLOSED_PER_STEP = 200  # when a minute ends; blocks the event loop for a fraction of a millisecond
 TRANSITIONS_PUBLISHED_PER_STEP = 50
-TRANSITIONS_PER_PAGE = 1000  # of the time line
+TRANSITIONS_PER_PAGE = 1000  # of the timeline
 _REMEMBERED = (Status.UP.value, Status.DOWN.value)  # over a restart; Initializing says nothing worth it
 
 log = logging.getLogger("svcnode.history")
@@ -110,7 +110,7 @@ class History:
                 RetentionClock(wall_clock, node.now_s),
                 self._on_acknowledged,
             )
-            self._writer.on_last_statuses = self._remember
+            self._writer.on_last_known = self._remember
         self._query = HistoryQuery(self._backlog, self._aggregator, self._writer)
         self._publish_to_id = 0
         self._is_publishing = False
@@ -124,6 +124,7 @@ class History:
         self._outages: dict[str, Transition] = {}  # what was last recorded of each service that is not Up
         self._unconfirmed: dict[str, Transition] = {}  # those from before a standstill, until a check
         self._down_before: dict[str, tuple[float, float]] = {}  # since when before the restart: node's and wall clock
+        self._maintenance_before: dict[str | None, OpenMaintenance] = {}  # by service; None: the node
         self.last_id = 0  # of the newest published transition
 
     async def __aenter__(self) -> Self:
@@ -290,8 +291,9 @@ class History:
 
     # ---- what the previous process knew
 
-    def _remember(self, statuses: list[LastStatus]) -> None:
+    def _remember(self, statuses: list[LastStatus], maintenance: list[OpenMaintenance]) -> None:
         """In the writer thread. It delays neither the start nor a check, and no status follows from it."""
+        self._maintenance_before = {one.service_id: one for one in maintenance}
         now_s, wall_s = self._node.now_s(), self._wall_clock()
         known = {
             one.service_id: KnownBefore(
@@ -329,6 +331,17 @@ class History:
         known_since_s, at_s = self._down_before.get(service_id, (None, None))
         return at_s if since_s == known_since_s else None
 
+    def _maintenance_since_s(self, change: Change) -> float | None:
+        """The same maintenance as before the restart begins at the same time, too."""
+        before = self._maintenance_before.pop(change.service_id, None)
+        is_same = (
+            before is not None
+            and change.kind is ChangeKind.MAINTENANCE
+            and change.maintenance is not None
+            and before.text.startswith(_storable_text(self._node.maintenance.text(change.maintenance)))
+        )
+        return before.since_s if before is not None and is_same else None
+
     def _on_evidence(self, service_id: str, evidence: Evidence, state: ServiceState) -> None:
         outcome = evidence.verdict.outcome
         if outcome is Outcome.UNKNOWN:  # it says nothing about the service
@@ -353,6 +366,8 @@ class History:
         elif change.kind in MAINTENANCE_CHANGES:
             for service, state in self._node:
                 self._set_status(service.id, state, at_s, now_s)
+        if self._maintenance_before and change.kind in MAINTENANCE_CHANGES:
+            at_s = self._maintenance_since_s(change) or at_s
         reason, code = self._reason_and_code(change)
         self._record(
             Transition(
@@ -391,7 +406,7 @@ class History:
         self._record(Transition(now_us, now_us / 1e6, kind, None, None, None, reason, code, health, health))
 
     def _notice_breaks(self) -> None:
-        """In the time line, nothing is known of a break; what lasts over it is recorded again."""
+        """In the timeline, nothing is known of a break; what lasts over it is recorded again."""
         for one in self._breaks.find():
             self._last_break = one
             log.warning("%s %s", one.kind.replace("_", " "), one.text, extra={"event": one.kind})

@@ -24,6 +24,7 @@ import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from svcnode.core.model import MAINTENANCE_CHANGES, ChangeKind
 from svcnode.history.errors import (
     OTHER_PATH_HINT,
     CorruptionError,
@@ -33,7 +34,15 @@ from svcnode.history.errors import (
 )
 from svcnode.history.files import APPLICATION_ID, file_identity
 from svcnode.history.migrations import VERSION, migrate
-from svcnode.history.records import DAYS, HOURS, LATENCY_RESOLUTIONS, RESOLUTIONS, ROUNDING_TOLERANCE_S, LastStatus
+from svcnode.history.records import (
+    DAYS,
+    HOURS,
+    LATENCY_RESOLUTIONS,
+    RESOLUTIONS,
+    ROUNDING_TOLERANCE_S,
+    LastStatus,
+    OpenMaintenance,
+)
 from svcnode.history.timeline import SAYS_STATUS
 from svcnode.net.threads import start_thread
 
@@ -54,6 +63,7 @@ ROWS_PER_STATEMENT = 500
 TRANSITIONS_PRUNED_PER_STEP = 1000
 SERVICES_PRUNED_PER_STEP = 500
 PAGES_FREED_PER_STEP = 100
+RECENT_TRANSITIONS = 20_000
 FREE_FRACTION = 0.05  # when the limit is exceeded, this fraction of it is freed, so that it is not exceeded again soon
 
 
@@ -178,6 +188,13 @@ SELECT_LAST_STATUSES = f"""
     )
     WHERE newest.after IS NOT NULL
 """
+# Every start records it again, so it is among the newest transitions.
+SELECT_MAINTENANCE = f"""
+    SELECT json_group_array(json_array(services.id, at_us, reason, kind)) FROM (
+        SELECT * FROM (SELECT * FROM transitions ORDER BY id DESC LIMIT {RECENT_TRANSITIONS})
+        WHERE kind IN {tuple(kind.value for kind in MAINTENANCE_CHANGES)} ORDER BY id
+    ) AS recent LEFT JOIN services ON services.number = recent.service
+"""
 GET_SAVED_STATE = "SELECT text FROM saved_state WHERE name = 'notify'"
 SET_SAVED_STATE = "INSERT INTO saved_state VALUES ('notify', ?) ON CONFLICT (name) DO UPDATE SET text = excluded.text"
 
@@ -252,6 +269,15 @@ class Database:
             LastStatus(service_id, status, at_us / 1e6, reason, code)
             for service_id, status, at_us, reason, code in json.loads(text)
         ]
+
+    def open_maintenance(self) -> list[OpenMaintenance]:
+        (text,) = self._row(SELECT_MAINTENANCE)
+        found: dict[str | None, OpenMaintenance] = {}
+        for service_id, at_us, reason, kind in json.loads(text):
+            found.pop(service_id, None)
+            if kind == ChangeKind.MAINTENANCE.value:
+                found[service_id] = OpenMaintenance(service_id, at_us / 1e6, reason)
+        return list(found.values())
 
     def claim(self, node_name: str, former_name: str | None = None) -> None:
         """Record that the file belongs to this node, or raise if it belongs to another one."""

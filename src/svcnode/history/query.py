@@ -80,7 +80,7 @@ _SELECT_END_ID = f"""
 """
 # "+" lets SQLite find the period in the index of times: an old file has far more ids.
 _SELECT_FIRST_ID = "SELECT min(+id) FROM transitions WHERE at_us >= ? AND at_us < ? AND +id > ? AND +id <= ?"
-# A page of the time line, and what is before it, by the order of recording: what is recorded late is dated earlier.
+# A page of the timeline, and what is before it, by the order of recording: what is recorded late is dated earlier.
 _SELECT_PAGE = _SELECT_TRANSITIONS.format(
     condition="transitions.id > ? AND transitions.id <= ? AND +transitions.at_us < ?", order=""
 )

@@ -44,6 +44,14 @@ class LastStatus(NamedTuple):
     code: str | None
 
 
+class OpenMaintenance(NamedTuple):
+    """Maintenance that had not ended when the file was last written."""
+
+    service_id: str | None  # None: of the node
+    since_s: float
+    text: str
+
+
 class Bucket(NamedTuple):
     """One service in one minute, hour or day: the time per status and its checks.
 

@@ -1,4 +1,4 @@
-"""The time line: what the transitions of a period mean to a reader, as items.
+"""The timeline: what the transitions of a period mean to a reader, as items.
 
     outage   a service was not Up, from when until when and why
     health   the node answered 206 or 503, or nothing is known (`health` is None): it did not run, the machine slept,
@@ -166,7 +166,7 @@ class Timeline:
                 self._see_process(one)
             elif says_status(one):
                 self._see_status(one)
-            if _is_event(one):
+            if _is_event(one) and not self._is_told(one):
                 self._add_event(one)
             if self._changes_health(one):
                 self._set_health(one)
@@ -239,6 +239,10 @@ class Timeline:
         before, self._health = self._health, item
         if before is not None and at_s > before.from_s:
             self._show(before._replace(until_s=at_s))
+
+    def _is_told(self, one: Transition) -> bool:
+        """Maintenance that lasts over a restart is recorded again, with the time at which it began."""
+        return one.kind == ChangeKind.MAINTENANCE.value and one.at_s < self._started_s
 
     def _add_event(self, one: Transition) -> None:
         self._show(

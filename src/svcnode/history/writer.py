@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from svcnode.history.backlog import Backlog
     from svcnode.history.database import Database
-    from svcnode.history.records import LastStatus, RetentionLimits
+    from svcnode.history.records import LastStatus, OpenMaintenance, RetentionLimits
     from svcnode.net.clock import RetentionClock
 
 MIN_BACKOFF_S, MAX_BACKOFF_S = 1.0, 60.0
@@ -160,7 +160,7 @@ class Writer:
         self._written_to = 0  # the newest transition that was written
         self.status = WriterStatus()
         # Called in the writer thread with what the file says of the services, when it is first opened.
-        self.on_last_statuses: Callable[[list[LastStatus]], None] = lambda _: None
+        self.on_last_known: Callable[[list[LastStatus], list[OpenMaintenance]], None] = lambda *_: None
         # For the event loop.
         self.opened = asyncio.Event()  # the first attempt to open the file has ended
         self.closed = asyncio.Event()  # the thread has ended
@@ -344,7 +344,7 @@ class Writer:
             self.last_id, self.last_kind = database.last_id, database.last_kind
             if database.last_sequence:
                 self._expiry_clock.continue_from(database.last_at_s)
-                self.on_last_statuses(database.last_statuses())
+                self.on_last_known(database.last_statuses(), database.open_maintenance())
         self.pruned_to = database.pruned_to
         self.is_readable = self._is_pruning = True
         if is_first:

@@ -68,7 +68,7 @@ class Sender:
         self._build = build
         self._on_attempt = on_attempt
         self.shared: SharedTarget | None = None  # None: only this process sends to it
-        self.announcement: tuple[ChangeKind, str] | None = None  # what the time line says of the last attempt
+        self.announcement: tuple[ChangeKind, str] | None = None  # what the timeline says of the last attempt
         self._title = ""  # of the last message
         self.is_problem_at_s = math.inf  # when it will have failed for so long that others are told
         self._is_closing = False

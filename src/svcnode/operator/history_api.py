@@ -1,4 +1,4 @@
-"""`/history`, as JSON: the time line of a period; or, of single services, availability and latency by minute, hour or
+"""`/history`, as JSON: the timeline of a period; or, of single services, availability and latency by minute, hour or
 day, and the latest transitions.
 """
 
@@ -37,7 +37,7 @@ BUCKET_PARAMETERS = ("id", "resolution", "transitions")
 TIMELINE_PARAMETERS = ("id", "from", "to", "after")
 PARAMETERS = tuple(dict.fromkeys(TIMELINE_PARAMETERS + BUCKET_PARAMETERS))
 DEFAULT_PERIOD_S = 86_400.0
-# What concerns every service, in the time line of one.
+# What concerns every service, in the timeline of one.
 EVENTS_OF_THE_NODE = (STARTED, STOPPED, ChangeKind.RELOADED.value, ChangeKind.NOTE.value)
 
 
@@ -102,7 +102,7 @@ def _parse_count(values: Sequence[str]) -> int:
     return int(text)
 
 
-# ---- the time line
+# ---- the timeline
 
 
 def is_timeline(query: Mapping[str, Sequence[str]]) -> bool:
@@ -146,7 +146,7 @@ def encode_timeline(params: TimelineParams, page: TimelinePage, unknown: Sequenc
 
 
 def is_about(item: TimelineItem, ids: Sequence[str]) -> bool:
-    """Whether an item belongs into the time line of these services."""
+    """Whether an item belongs into the timeline of these services."""
     if item.service_id is not None:
         return item.type != "health" and item.service_id in ids
     return item.type == "event" and item.kind in EVENTS_OF_THE_NODE

@@ -1,5 +1,5 @@
 """`/`: the node and its services as an HTML page. `/page/changes` and `/page/events` keep an open page up to date, and
-`/page/timeline` is its time line of another period.
+`/page/timeline` is its timeline of another period.
 
 The server renders the whole table, so the page is complete without JavaScript. A page with JavaScript asks for the rows
 and sections that have changed, as an HTML document, and puts them in place (static/live.js). Names, reasons and other
@@ -231,7 +231,7 @@ def _rows(context: OperatorContext, ids: Iterable[str]) -> Iterable[str]:
     return (row(position(one), found[one]) if one in found else removed_row(one) for one in ids)
 
 
-# ---- its time line
+# ---- its timeline
 
 
 async def page_timeline(context: OperatorContext, request: Request, name: str) -> Response:

@@ -1,4 +1,4 @@
-"""The time line of the page: the health of the node as a band, outages as bars, events as marks, and all of it as a
+"""The timeline of the page: the health of the node as a band, outages as bars, events as marks, and all of it as a
 list.
 
 `/` has that of the last 24 hours, and `/page/timeline` that of any period or around a moment, as HTML: so it is the
@@ -111,10 +111,10 @@ def _render_document(moments: Moments, find: Find) -> bytes:
     styles = "".join(f'<link rel="stylesheet" href="../static/{static_name(name)}">' for name in STYLES)
     names = escape_text(", ".join(_name(find, one) for one in moments.service_ids) or "all services")
     return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Time line of {names}</title>'
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Timeline of {names}</title>'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<link rel="icon" type="image/svg+xml" href="../static/{static_name("unknown.svg")}">{styles}'
-        f'<main><h1 dir="auto">Time line of {names}</h1>'
+        f'<main><h1 dir="auto">Timeline of {names}</h1>'
         f'<section id="timeline" {facts}>{render_timeline(moments, find)}</section></main>'
     ).encode()
 
@@ -265,7 +265,7 @@ class _Strip:
         axis = "".join(
             _time(iso_time(moments.from_s + share * (moments.to_s - moments.from_s))) for share in (0.0, 0.5, 1.0)
         )
-        return f'<div class="strip" role="group" aria-label="Time line">{lanes}<div class="axis">{axis}</div></div>'
+        return f'<div class="strip" role="group" aria-label="Timeline">{lanes}<div class="axis">{axis}</div></div>'
 
     def _health_lane(self) -> str:
         if self._moments.service_ids:

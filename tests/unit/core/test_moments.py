@@ -1,4 +1,4 @@
-"""Each item of the time line says what happened."""
+"""Each item of the timeline says what happened."""
 
 from __future__ import annotations
 

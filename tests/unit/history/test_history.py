@@ -20,6 +20,7 @@ from svcnode.history.database import Database
 from svcnode.history.errors import FORGET_NODE_NAME, CorruptionError, HistoryError, HistoryProblem
 from svcnode.history.files import FileLock, quarantine
 from svcnode.history.records import DAYS, HOURS, MINUTES, Bucket
+from svcnode.history.timeline import Period
 from svcnode.node.definition import define
 from svcnode.node.node_state import Handle, NodeState
 from svcnode.probes.function import FunctionProbe
@@ -1004,3 +1005,21 @@ async def test_maintenance_is_recorded_as_transitions_and_as_time_of_its_own(
     ]
     assert marks[0].reason.endswith("UTC, by alice: new disk")
     assert (bucket.up_s, bucket.down_s, bucket.maintenance_s) == (10.0, 20.0, 15.0)
+
+
+@pytest.mark.parametrize("service_id", ["db", None])
+@in_real_time
+async def test_maintenance_that_lasts_over_a_restart_is_told_once(harness: Harness, service_id: str | None) -> None:
+    ends_at_s = harness.clock.now_s + 7200
+    alices = Maintenance("control", ends_at_s, "alice", "new disk")
+    for number in range(3):
+        harness.node = make_node("validator-7", clock=harness.clock, wall_clock=harness.wall)
+        async with harness.history() as (history, follower):
+            harness.node.register("db").up()
+            harness.wait(60, history)
+            harness.node.maintenance.set(alices._replace(reason="new rack") if number == 2 else alices, service_id)
+            harness.wait(60, history)
+            await follower.until(lambda: "maintenance" in follower.kinds)
+            items = (await history.timeline(Period(NOON - 60.0, NOON + 3600.0))).items
+        marks = [(item.kind, item.from_s - NOON) for item in items if "maintenance" in item.kind]
+        assert marks == [("maintenance", 60.0), ("maintenance", 300.0)][: 2 if number == 2 else 1]

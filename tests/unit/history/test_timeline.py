@@ -1,4 +1,4 @@
-"""The time line: outages, health of the node and events from transitions; and the same from a file, in pages."""
+"""The timeline: outages, health of the node and events from transitions; and the same from a file, in pages."""
 
 from __future__ import annotations
 

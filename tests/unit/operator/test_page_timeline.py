@@ -1,4 +1,4 @@
-"""The time line of the page: what happened in a period, drawn and listed by the server, and bounded."""
+"""The timeline of the page: what happened in a period, drawn and listed by the server, and bounded."""
 
 from __future__ import annotations
 

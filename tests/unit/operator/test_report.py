@@ -25,7 +25,7 @@ from svcnode.operator.report import (
     report,
     report_document,
 )
-from svcnode.operator.report_views import cell_texts, CSV_COLUMNS, csv_text, head_lines, html_page, objective_of
+from svcnode.operator.report_views import CSV_COLUMNS, cell_texts, csv_text, head_lines, html_page, objective_of
 from svcnode.operator.single_flight import SingleFlight
 from svcnode.operator.static_files import static_name
 from tests.support.nodes import make_node

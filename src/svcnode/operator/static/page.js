@@ -5,7 +5,7 @@
 //   sections.js   parts that are replaced as a whole   order.js     filtering, sorting, what is in view
 //   panel.js      the expanded row                     view.js      the view in the URL
 //   charts.js     availability bars, latency line      format.js    durations, latencies, times
-//   timeline.js   the time line: period and moment     keyboard.js  tab stops and arrow keys
+//   timeline.js   the timeline: period and moment     keyboard.js  tab stops and arrow keys
 //   state.js      shared state and helpers
 
 import { followPointer, hideTooltip, hideTooltipOnScroll, showTooltip } from "./charts.js";

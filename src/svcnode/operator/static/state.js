@@ -9,7 +9,7 @@ export const services = new Map(); // by id; rows.js creates the entries
 export const groups = new Map(); // by name; groups.js creates the entries
 export const visibleServices = new Set(); // services whose rows are in or near the viewport
 export const view = { q: "", status: "", sort: "status", isDescending: false, resolution: "hours", areGroupsCollapsed: false };
-// The period, service and moment of the time line are in the view, too, as the parameters that they have in the URL.
+// The period, service and moment of the timeline are in the view, too, as the parameters that they have in the URL.
 const MOMENT = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;
 export const TIMELINE_PARAMETERS = {
   period: /^(90m|24h|7d|90d)$/, from: MOMENT, to: MOMENT, service: /^.+$/su, t: /^[oehk]\d{1,18}(-[\da-f]{8})?$/,

@@ -1,4 +1,4 @@
-// The time line: the server renders it for a period, a service and a moment; the script chooses them, shows the details of
+// The timeline: the server renders it for a period, a service and a moment; the script chooses them, shows the details of
 // the moment, and loads it again when something has changed.
 //
 // All pages ask in the same seconds, so that the node renders once for many of them. An answer may be a second old, and a
@@ -60,7 +60,7 @@ async function load() {
     if (query === currentQuery()) markMoment(query !== loaded.query);
   } catch {
     at = 0; // again soon
-    setText(byId("timeline-problem"), "The time line could not be loaded. The page tries again in a few seconds.");
+    setText(byId("timeline-problem"), "The timeline could not be loaded. The page tries again in a few seconds.");
   } finally {
     loaded = { at, query, slot: slotAt(), lasted: Date.now() - begun };
     isLoading = false;
@@ -103,7 +103,7 @@ export function startTimeline(changeView) {
 
 // ---- a moment
 
-// What a link inside the time line, or to it, changes of the view; null: it is another link.
+// What a link inside the timeline, or to it, changes of the view; null: it is another link.
 export function timelineChanges(link) {
   if ("all" in link.dataset) return { service: "", t: "" };
   const params = new URLSearchParams(link.hash?.slice(1) ?? link.getAttribute("href").slice(1));
