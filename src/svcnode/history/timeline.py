@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from svcnode.history.records import Transition
 
 STARTED, STOPPED = "started", "stopped"
-# The process ran on, but nothing is known of the time in between: PAUSED has the time before, and the other one follows.
+# The process runs on, but nothing is known of the time in between: PAUSED is dated before it, what follows after it.
 PAUSED, CLOCK_SET, STOOD_STILL = "paused", "clock_set", "stood_still"
 BEGINS, ENDS = (STARTED, CLOCK_SET, STOOD_STILL), (STOPPED, PAUSED)  # of a time that is known
 _UP = Status.UP.value

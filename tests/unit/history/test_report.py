@@ -125,7 +125,8 @@ class Oracle:
     def __init__(self, life: Life) -> None:
         with closing(sqlite3.connect(life.path)) as reader:
             self.rows = reader.execute(
-                "SELECT iif(kind = 'paused', at_us, transitions.id) / 1000000, at_us / 1000000, kind, services.id, after, code, 0, health "
+                "SELECT iif(kind = 'paused', at_us, transitions.id) / 1000000, "
+                "at_us / 1000000, kind, services.id, after, code, 0, health "
                 "FROM transitions LEFT JOIN services ON services.number = service ORDER BY transitions.id"
             ).fetchall()
         self.running = {second for begin, end in life.ran for second in range(begin, end)}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from svcnode.cli.inspection.finding import Code, Level
-from svcnode.cli.inspection.paths import can_create, existing_folder, exists
+from svcnode.cli.inspection.paths import can_create, existing_folder, exists, stores_files
 from svcnode.history.errors import HistoryError, history_error_from, other_node_error
 from svcnode.history.files import check_owner
 from svcnode.history.migrations import VERSION
@@ -34,7 +34,7 @@ def history(subject: Subject) -> Iterator[Finding]:
             yield subject.finding(Code.HISTORY_IN_MEMORY, Level.WARNING, what, fix, _PATH)
         return
     path = settings.path
-    is_writable = os.access(path, os.W_OK) if exists(path) else can_create(path)
+    is_writable = os.access(path, os.W_OK) if exists(path) else can_create(path) and stores_files(path)
     if not is_writable:
         what = f"this user cannot write the history {path}"
         fix = (

@@ -21,12 +21,12 @@ def exists(path: Path) -> bool:
 def can_create(file: Path) -> bool:
     """Whether this user can create the file, with the folders that are missing."""
     folder = existing_folder(file)
-    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK) and _stores_files(folder)
+    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
 
 
-def _stores_files(folder: Path) -> bool:
-    """False for the file systems of the kernel, such as /proc, where permissions say that root may write."""
-    info = os.statvfs(folder)
+def stores_files(file: Path) -> bool:
+    """False on the file systems of the kernel, such as /proc, where permissions say that root may write."""
+    info = os.statvfs(existing_folder(file))
     return bool(info.f_blocks or info.f_files)
 
 
