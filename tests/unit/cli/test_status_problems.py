@@ -100,7 +100,7 @@ def test_problems_come_before_the_services_which_have_their_order(monkeypatch: p
     (row,) = [number for number, line in enumerate(lines) if "connection refused" in line]
     assert {"Down", "Cache", "critical", "4th"} <= set(lines[row].split())
     assert lines[row + 1].split() == ["affects:", "Ledger", "+2", "s"]
-    assert "storage 1/2" in "".join(lines)
+    assert "storage 1 of 2" in "".join(lines)
     assert [line.split()[-1] for line in lines[-2:]] == ["cache", "db"]
     assert json.loads(format_json(added))["problems"] == [PROBLEM]
 
