@@ -2,8 +2,8 @@
 
 Health is answered on the same event loop, so work over thousands of services runs in a thread.
 
-A computation continues when its clients disconnect. The number of computations is therefore bounded: while a disk
-hangs, the computations that read it do not end and would accumulate.
+A computation continues when its clients disconnect, until `close`. The number of computations is therefore bounded:
+while a disk hangs, the computations that read it do not end and would accumulate.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 RESULT_TTL_S = 1.0
+CLOSE_TIMEOUT_S = 1.0
 MAX_RESULTS = 64
 MAX_IN_FLIGHT = 512  # as many as there may be event streams: every open page may request something different
 
 
 class OverloadedError(Exception):
-    """MAX_IN_FLIGHT computations are in progress."""
+    """MAX_IN_FLIGHT computations are in progress, or the node stops."""
 
 
 class _Flight(NamedTuple):
@@ -41,6 +42,16 @@ class SingleFlight:
         self._lasts = lasts
         self._flights: dict[Hashable, _Flight] = {}
         self._in_flight: set[asyncio.Task[Any]] = set()  # including those whose result is not cached
+        self._is_closed = False
+
+    async def close(self) -> None:
+        """Let the computations end, which may have begun others, and begin no more; cancel what hangs."""
+        self._is_closed = True
+        if self._in_flight:
+            _, hanging = await asyncio.wait(self._in_flight, timeout=CLOSE_TIMEOUT_S)
+            for task in hanging:
+                task.cancel()
+            await asyncio.sleep(0)
 
     async def get(self, key: Hashable, make: Callable[[], T], *, version: object = None) -> T:
         """The result of `make()`, run in a thread; shared with other calls for the same key and version."""
@@ -58,11 +69,17 @@ class SingleFlight:
             flight = _Flight(now_s, version, self._start(make))
             if key in self._flights or len(self._flights) < MAX_RESULTS:
                 self._flights[key] = flight
-        result: T = await asyncio.shield(flight.task)  # cancelling one caller must not cancel the others
+        try:
+            result: T = await asyncio.shield(flight.task)  # cancelling one caller must not cancel the others
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if self._is_closed and caller is not None and not caller.cancelling():
+                raise OverloadedError from None
+            raise
         return result
 
     def _start(self, make: Callable[[], Coroutine[Any, Any, T]]) -> asyncio.Task[T]:
-        if len(self._in_flight) >= MAX_IN_FLIGHT:
+        if self._is_closed or len(self._in_flight) >= MAX_IN_FLIGHT:
             raise OverloadedError
         task = asyncio.create_task(make())
         self._in_flight.add(task)

@@ -70,6 +70,8 @@ class OperatorSurface:
             finally:
                 self.context.outages.close()
                 self.context.structure.close()
+                await self.context.single_flight.close()
+                await self.context.history_single_flight.close()
 
     @asynccontextmanager
     async def notifying(

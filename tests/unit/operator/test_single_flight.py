@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from svcnode.operator.single_flight import MAX_IN_FLIGHT, MAX_RESULTS, RESULT_TTL_S, OverloadedError, SingleFlight
 from tests.support.real_time import in_real_time
+from tests.support.virtual_time import in_virtual_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
 
 
 class Computation:
@@ -153,3 +158,32 @@ async def test_the_number_of_cached_results_is_bounded_and_expired_ones_free_the
     assert disk.queries == MAX_RESULTS + 20 + 20
     clock.offset_s += RESULT_TTL_S
     assert await flights.get_async("new", disk.read) == await flights.get_async("new", disk.read)
+
+
+@in_virtual_time
+async def test_no_computation_is_left_after_the_close() -> None:
+    flights, hang = SingleFlight(), asyncio.Event()
+
+    async def short() -> str:
+        await asyncio.sleep(0.5)
+        return "done"
+
+    async def endless() -> None:
+        await hang.wait()
+
+    async def outcome(key: str, make: Callable[[], Coroutine[Any, Any, Any]]) -> object:
+        try:
+            return await flights.get_async(key, make)
+        except OverloadedError:
+            return OverloadedError
+
+    before = asyncio.all_tasks()
+    callers = [asyncio.create_task(outcome("short", short)), asyncio.create_task(outcome("endless", endless))]
+    gone = asyncio.create_task(flights.get_async("gone", endless))
+    await asyncio.sleep(0.1)
+    gone.cancel()
+    await flights.close()
+    assert await asyncio.gather(*callers) == ["done", OverloadedError]
+    assert await outcome("later", short) is OverloadedError
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == before
