@@ -113,7 +113,7 @@ class ServiceRecord:
     check: OwnCheck | None = None  # None: not checked here
     reported: ServiceState | None = None  # by reports to this replica
     renewal_due_at_s: float = math.inf  # when newer evidence of others is passed on
-    is_undecided: bool = False  # Initializing until there is newer evidence
+    is_undecided: bool = False  # newer evidence of others may change the status, so it is passed on at once
     reporter: Reporter | None = None  # None: no report is known
     has_moved: bool = False  # reports have come to more than one place
     heard_since_s: float = -math.inf  # since when no replica is missing that may have received reports
@@ -241,8 +241,12 @@ class Observer(NamedTuple):
         reporter = record.reporter
         if reporter is None or reporter.is_client or reporter.report.observer != self.replica:
             return False
-        may_be_elsewhere = record.has_moved and self.reception.is_lost
-        return report_order(reporter.report)[0] >= self.reception.listening_since_s and not may_be_elsewhere
+        reception = self.reception
+        if record.has_moved:  # a report may have come elsewhere while the registry was lost, and is not there yet
+            listening_since_s = math.inf if reception.is_lost else max(reception.since_s, reception.listening_since_s)
+        else:
+            listening_since_s = reception.listening_since_s
+        return report_order(reporter.report)[0] >= listening_since_s
 
     def is_silence_received(
         self, record: ServiceRecord, shared: SharedService, state: ServiceState, now_s: float
@@ -296,11 +300,15 @@ class Observer(NamedTuple):
         valid_s = policy.stale_after_s or policy.ttl_s
         if valid_s is None or record.observers == (self.replica,):
             return
-        if not is_decided and (state.status is Status.INITIALIZING or state_machine.is_stale(state)):
-            record.is_undecided = True
-        else:
+        is_waiting = not is_decided and (state.status is Status.INITIALIZING or state_machine.is_stale(state))
+        record.is_undecided = is_waiting or self._is_contradicted(record, state)
+        if not is_waiting:
             at_s = now_s if state.status is Status.INITIALIZING else evidence_at_s(state)
             record.renewal_due_at_s = renewal_due_at_s(at_s, valid_s)
+
+    def _is_contradicted(self, record: ServiceRecord, state: ServiceState) -> bool:
+        """Whether others publish another status than that of the node: newer evidence for it counts at once."""
+        return any(other.status is not state.status for other in self.published(record))
 
     def _votes(self, record: ServiceRecord, shared: SharedService, now_s: float) -> Sequence[ObservedState]:
         if not shared.definition.is_checked:
