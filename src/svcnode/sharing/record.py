@@ -84,7 +84,7 @@ class Reporter(NamedTuple):
 
     report: ObservedState
     is_client: bool  # who wrote it to the registry; otherwise a replica has received it
-    revision: int  # of the key of the replica, which has another one when it joins again; 0: not known
+    instance: str  # of the process of the replica, which has another one when it starts again; empty: not known
     is_forgotten: bool = False  # that replica has started again, or no longer has the service
 
 
@@ -218,9 +218,9 @@ class Observer(NamedTuple):
             return False
         is_client = newest in self.view.reports(record.id)
         was_there = before is not None and before.report.observer == newest.observer
-        ended_revision = before.revision if before is not None and was_there else 0
-        revision = ended_revision if newest is ended else self._revision(newest.observer)
-        record.reporter = Reporter(newest, is_client, revision)
+        ended_instance = before.instance if before is not None and was_there else ""
+        instance = ended_instance if newest is ended else self._instance(newest.observer)
+        record.reporter = Reporter(newest, is_client, instance)
         record.has_moved |= before is not None and not was_there
         return before is None or _place(before) != _place(record.reporter)
 
@@ -230,11 +230,13 @@ class Observer(NamedTuple):
         if reporter is None or reporter.is_client or reporter.report.observer == self.replica:
             return None
         name = reporter.report.observer
-        is_same = not reporter.is_forgotten and self._revision(name) == reporter.revision
+        is_same = not reporter.is_forgotten and self._instance(name) == reporter.instance
         return None if is_same and self.view.observed(name, record.id) is not None else reporter.report
 
-    def _revision(self, replica: str) -> int:
-        return self.view.replica_revision(replica)
+    def _instance(self, replica: str) -> str:
+        """Empty if the replica is not live."""
+        document = self.view.replicas.get(replica)
+        return "" if document is None else document.instance
 
     def receives_itself(self, record: ServiceRecord) -> bool:
         """Whether the reports come to this replica, and did not stop coming only because it did not listen."""
@@ -289,7 +291,7 @@ class Observer(NamedTuple):
         if reporter is None or not self._is_elsewhere(reporter):
             return
         name = reporter.report.observer
-        if self._revision(name) not in (0, reporter.revision) or name not in shared.owner_replicas:
+        if self._instance(name) not in ("", reporter.instance) or name not in shared.owner_replicas:
             record.reporter, record.heard_since_s = reporter._replace(is_forgotten=True), now_s
 
     def set_renewal(
@@ -338,8 +340,8 @@ class Observer(NamedTuple):
         )
 
 
-def _place(reporter: Reporter) -> tuple[str, bool, int]:
-    return reporter.report.observer, reporter.is_client, reporter.revision
+def _place(reporter: Reporter) -> tuple[str, bool, str]:
+    return reporter.report.observer, reporter.is_client, reporter.instance
 
 
 def evidence_at_s(state: ServiceState) -> float:

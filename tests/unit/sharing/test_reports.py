@@ -150,6 +150,18 @@ def test_beats_are_known_while_etcd_is_wiped_or_restarted(
     assert statuses(heartbeats.run(2 * TTL_S, "b")) == {UP}
 
 
+@pytest.mark.parametrize("between_s", [0.01, 0.1, 0.5])
+def test_a_report_right_after_etcd_was_wiped_counts_on_all(heartbeats: Heartbeats, between_s: float) -> None:
+    """Nobody knows exactly when it was made; but it came to the same process as the one before, so it is newer."""
+    begin(heartbeats)
+    heartbeats["b"].node.report("hb", Verdict.not_ready("starting", code=ReasonCode.REPORTED))
+    heartbeats.simulation.run_for(between_s)
+    wipe(heartbeats)
+    heartbeats["b"].node.report("hb", Verdict.failed("no disk", code=ReasonCode.REPORTED))
+    heartbeats.simulation.run_for(10)
+    assert set(heartbeats.statuses().values()) == {DOWN}
+
+
 def test_if_etcd_is_full_the_other_replicas_do_not_know(heartbeats: Heartbeats) -> None:
     begin(heartbeats)
     heartbeats.simulation.etcd.is_full = True
