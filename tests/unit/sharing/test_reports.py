@@ -154,10 +154,10 @@ def test_beats_are_known_while_etcd_is_wiped_or_restarted(
 def test_a_report_right_after_etcd_was_wiped_counts_on_all(heartbeats: Heartbeats, between_s: float) -> None:
     """Nobody knows exactly when it was made; but it came to the same process as the one before, so it is newer."""
     begin(heartbeats)
-    heartbeats["b"].node.report("hb", Verdict.not_ready("starting", code=ReasonCode.REPORTED))
+    heartbeats["b"].report("hb", Verdict.not_ready("starting", code=ReasonCode.REPORTED))
     heartbeats.simulation.run_for(between_s)
     wipe(heartbeats)
-    heartbeats["b"].node.report("hb", Verdict.failed("no disk", code=ReasonCode.REPORTED))
+    heartbeats["b"].report("hb", Verdict.failed("no disk", code=ReasonCode.REPORTED))
     heartbeats.simulation.run_for(10)
     assert set(heartbeats.statuses().values()) == {DOWN}
 
@@ -228,7 +228,7 @@ def test_the_newest_of_two_reports_that_contradict_each_other_counts_at_once(hea
     """Two programs report the same service, one to each replica, and repeat what they say."""
     failed, ready = Verdict.failed("no disk", code=ReasonCode.REPORTED), Verdict.ready(code=ReasonCode.REPORTED)
     for name, verdict, status in (("a", failed, DOWN), ("b", ready, UP), ("a", failed, DOWN), ("b", ready, UP)) * 2:
-        heartbeats[name].node.report("hb", verdict)
+        heartbeats[name].report("hb", verdict)
         heartbeats.simulation.run_for(2)
         assert set(heartbeats.statuses().values()) == {status}
 
