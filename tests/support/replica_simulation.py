@@ -245,9 +245,11 @@ class Process:
     def beat(self, service_id: str) -> None:
         self.report(service_id, Verdict.ready(code=ReasonCode.REPORTED))
 
-    def report(self, service_id: str, verdict: Verdict) -> None:
+    def report(self, service_id: str, verdict: Verdict, *, sent_s: float = 0.0) -> None:
+        """`sent_s`: how long ago."""
+
         def report() -> None:
-            self.node.report(service_id, verdict)
+            self.node.report(service_id, verdict, at_s=self.node.now_s() - sent_s)
 
         self.call(report)
 

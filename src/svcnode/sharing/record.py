@@ -212,8 +212,10 @@ class Observer(NamedTuple):
     def note_reporter(self, record: ServiceRecord, now_s: float) -> bool:
         """Remember where the newest report arrived. Returns whether that was elsewhere than before."""
         before, ended = record.reporter, self.view.ended_report(record.id)
-        known = [each for each in (ended, self._missing_report(record)) if each is not None]
-        newest = max((*self.observed(record, now_s), *known), key=report_order, default=None)
+        remembered = [
+            each for each in (ended, self._missing_report(record)) if each and not self._is_replaced(record, each)
+        ]
+        newest = max((*self.observed(record, now_s), *remembered), key=report_order, default=None)
         if newest is None or (before is not None and newest is before.report):
             return False
         is_client = newest in self.view.reports(record.id)
@@ -229,9 +231,15 @@ class Observer(NamedTuple):
         reporter = record.reporter
         if reporter is None or reporter.is_client or reporter.report.observer == self.replica:
             return None
-        name = reporter.report.observer
-        is_same = not reporter.is_forgotten and self._instance(name) == reporter.instance
-        return None if is_same and self.view.observed(name, record.id) is not None else reporter.report
+        return None if self._is_replaced(record, reporter.report) else reporter.report
+
+    def _is_replaced(self, record: ServiceRecord, report: ObservedState) -> bool:
+        """Whether the process that had received the report publishes a state: then that is from the newest one."""
+        reporter, name = record.reporter, report.observer
+        is_same = (
+            reporter is not None and reporter.report.observer == name and self._instance(name) == reporter.instance
+        )
+        return is_same and self.view.observed(name, record.id) is not None
 
     def _instance(self, replica: str) -> str:
         """Empty if the replica is not live."""

@@ -19,6 +19,7 @@ UP, INITIALIZING, DOWN = Status.UP, Status.INITIALIZING, Status.DOWN
 TTL_S = 40.0
 BEAT_S = 6.0
 NAMES = ("a", "b", "c")
+READY, FAILED = Verdict.ready(code=ReasonCode.REPORTED), Verdict.failed("no disk", code=ReasonCode.REPORTED)
 FILE = {"hb": {"ttl": f"{TTL_S:g}s"}}
 
 
@@ -117,6 +118,16 @@ def test_beats_at_any_replica_keep_the_service_up_on_all(heartbeats: Heartbeats)
     assert statuses(heartbeats.run(3 * TTL_S, "a", "b", "c", "b")) == {UP}
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_report_that_was_sent_seconds_ago_ends_down(heartbeats: Heartbeats, name: str) -> None:
+    """It is stored on disk before it is recorded; meanwhile the replicas confirm what they know."""
+    heartbeats["a"].report("hb", FAILED)
+    heartbeats.simulation.run_for(30)
+    heartbeats[name].report("hb", READY, sent_s=5.0)
+    heartbeats.simulation.run_for(2)
+    assert set(heartbeats.statuses().values()) == {UP}
+
+
 def test_silence_is_down_everywhere_after_the_ttl(heartbeats: Heartbeats) -> None:
     heartbeats.run(TTL_S, "a", "b", "c")
     heartbeats.run(TTL_S + 2.0)
@@ -157,7 +168,7 @@ def test_a_report_right_after_etcd_was_wiped_counts_on_all(heartbeats: Heartbeat
     heartbeats["b"].report("hb", Verdict.not_ready("starting", code=ReasonCode.REPORTED))
     heartbeats.simulation.run_for(between_s)
     wipe(heartbeats)
-    heartbeats["b"].report("hb", Verdict.failed("no disk", code=ReasonCode.REPORTED))
+    heartbeats["b"].report("hb", FAILED)
     heartbeats.simulation.run_for(10)
     assert set(heartbeats.statuses().values()) == {DOWN}
 
@@ -182,7 +193,7 @@ def test_a_replica_that_starts_while_etcd_is_away_knows_nothing(heartbeats: Hear
     process = heartbeats.start("a")
     # As the control store restores what it has: the last beat that came to this replica.
     process.node.set_registered_at("hb", process.node.now_s() - 100.0)
-    process.node.record({"hb": Evidence(Verdict.ready(code=ReasonCode.REPORTED), process.node.now_s() - 60.0)})
+    process.node.record({"hb": Evidence(READY, process.node.now_s() - 60.0)})
     assert statuses(heartbeats.run(2 * TTL_S, "b"), "a") == {INITIALIZING}
     process.beat("hb")
     assert statuses(heartbeats.run(TTL_S - 1.0), "a") == {UP}
@@ -226,8 +237,7 @@ def test_silence_after_etcd_was_lost_is_down_one_ttl_after_it_is_back(heartbeats
 
 def test_the_newest_of_two_reports_that_contradict_each_other_counts_at_once(heartbeats: Heartbeats) -> None:
     """Two programs report the same service, one to each replica, and repeat what they say."""
-    failed, ready = Verdict.failed("no disk", code=ReasonCode.REPORTED), Verdict.ready(code=ReasonCode.REPORTED)
-    for name, verdict, status in (("a", failed, DOWN), ("b", ready, UP), ("a", failed, DOWN), ("b", ready, UP)) * 2:
+    for name, verdict, status in (("a", FAILED, DOWN), ("b", READY, UP), ("a", FAILED, DOWN), ("b", READY, UP)) * 2:
         heartbeats[name].report("hb", verdict)
         heartbeats.simulation.run_for(2)
         assert set(heartbeats.statuses().values()) == {status}
