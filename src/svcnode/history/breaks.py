@@ -30,7 +30,7 @@ class Break(NamedTuple):
     def text(self) -> str:
         length = format_duration(round(abs(self.resumed_s - self.paused_s), 1))
         if self.kind == STOOD_STILL:
-            return f"for {length}: the machine slept, or the process was stopped"
+            return f"for {length}; the machine slept, or the process was stopped"
         return f"{'forward' if self.resumed_s > self.paused_s else 'back'} by {length}"
 
     def is_during(self, at_s: float) -> bool:
