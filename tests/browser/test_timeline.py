@@ -170,7 +170,7 @@ def test_the_time_line_follows_the_node(agent: Agent, open_page: OpenPage, serve
     expect(outages).to_have_count(before)
     server.is_healthy = False
     expect(outages).to_have_count(before + 1)
-    expect(outages.first).to_contain_text("lasts")
+    expect(outages.first).to_contain_text("ongoing")
     server.is_healthy = True
-    expect(outages.first).not_to_contain_text("lasts")
+    expect(outages.first).not_to_contain_text("ongoing")
     assert not node_page.overflows_viewport
