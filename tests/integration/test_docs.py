@@ -32,6 +32,7 @@ from svcnode.version import __version__
 from tests.support import commands
 from tests.support.backends import HttpBackend, closed_port, http_response
 from tests.support.certificates import make_certificate
+from tests.support.documentation import PAGES, ROOT, shown_commands
 from tests.support.ports import free_port
 from tests.support.processes import Agent, run_command
 from tests.support.servers import provision
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable, Iterator
 
-ROOT = Path(__file__).parents[2]
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 OVERVIEW = ROOT / "docs" / "probes" / "README.md"
 PROBES = "\n".join(page.read_text() for page in sorted(OVERVIEW.parent.glob("*.md")))
 ALL_PAGES = (
@@ -278,11 +277,8 @@ def options_of_command(command: str) -> set[str]:
 
 
 def command_lines(page: Path) -> Iterator[str]:
-    """The commands in code blocks. In a block with prompts, the other lines are output."""
-    for block in (*blocks(page, "console"), *blocks(page, "sh")):
-        prompted = re.findall(r"^\$ (.*)$", block, re.MULTILINE)
-        for line in prompted or filter(None, block.splitlines()):
-            yield from line.split(" && ")
+    for command in shown_commands(page):
+        yield from command.text.split(" && ")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -652,7 +648,7 @@ def test_the_command_of_a_question_does_what_the_answer_says(question: str, oper
 def test_each_question_has_one_command() -> None:
     text = (ROOT / "docs" / "questions.md").read_text()
     assert re.findall(r"^### (.*)$", text, re.MULTILINE) == list(QUESTIONS) == list(ANSWERS)
-    assert len(blocks(ROOT / "docs" / "questions.md", "sh")) == len(QUESTIONS)
+    assert [command.text for command in shown_commands(ROOT / "docs" / "questions.md")] == list(QUESTIONS.values())
 
 
 # ---- links
