@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 COUNTS = (12, 200, 1000, 5000)
 WIDTHS = {360: 740, 1024: 768, 1440: 900, 3840: 2160}
 MAX_SCREENS = 3
-DEMO_WIDTH = 1000  # a package index shows pictures below 150 kB
 PRINT, NO_SCRIPT = "print", "no-script"
 LOOKS: dict[str, dict[str, Any]] = {
     "light": {},
@@ -82,9 +81,9 @@ def make_demo_pictures(browser: Browser, folder: Path) -> None:
     """Of the demo while its critical service is Down: what is wrong, for README, and a round later the whole page."""
     with _running_demo() as (url, story):
         _wait_for_outage(story)
-        _take_demo(browser, url, folder / "outage.png", last="#problems")
+        _take_demo(browser, url, folder / "outage.png", width=1000, last="#problems")
         _wait_for_outage(story)
-        _take_demo(browser, url, folder / "page.png", last="footer")
+        _take_demo(browser, url, folder / "page.png", width=1200, last="footer")
 
 
 @contextmanager
@@ -105,16 +104,16 @@ def _wait_for_outage(story: Iterator[str]) -> None:
     next(line for line in story if "chain stops" in line)
 
 
-def _take_demo(browser: Browser, url: str, file: Path, *, last: str) -> None:
+def _take_demo(browser: Browser, url: str, file: Path, *, width: int, last: str) -> None:
     """From the top of the page to the end of the last element."""
-    page = browser.new_page(viewport={"width": DEMO_WIDTH, "height": 800}, locale="en-GB")
+    page = browser.new_page(viewport={"width": width, "height": 800}, locale="en-GB")
     page.goto(url)
     page.wait_for_selector("text=Unhealthy")
     page.wait_for_timeout(1500)  # until the row that has changed is not highlighted any more
     box = page.locator(last).bounding_box()
     assert box is not None
     height = box["y"] + box["height"] + 8
-    page.screenshot(path=file, full_page=True, clip={"x": 0, "y": 0, "width": DEMO_WIDTH, "height": height})
+    page.screenshot(path=file, full_page=True, clip={"x": 0, "y": 0, "width": width, "height": height})
     page.close()
 
 
