@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(900)]
 
 CHECKOUT = "/root/svcnode"
+DRIVERS = "aiormq, apprise, asyncmy, h2, nats, psycopg, redis"
 # The packages come from a folder: a test needs no index.
 OFFLINE = {"HOME": "/root", "PIP_FIND_LINKS": "/packages", "PIP_NO_INDEX": "1", "PIP_ROOT_USER_ACTION": "ignore"}
 
@@ -73,8 +74,17 @@ def test_the_commands_with_systemd_install_a_node_that_is_healthy(machine: Machi
     machine.path("/etc/svcnode/svcnode.toml").write_text('[[services]]\nid = "disk"\nprobe = "disk:/"\n')
     with unit_runs(machine) as port:
         wait_for_health(port)
-    drivers = "aiormq, apprise, asyncmy, h2, nats, psycopg, redis"
-    machine.run("/opt/svcnode/bin/python", "-c", f"import {drivers}", user="nobody")
+    machine.run("/opt/svcnode/bin/python", "-c", f"import {DRIVERS}", user="nobody")
+
+
+def test_the_drivers_alone_can_be_installed_into_an_environment(machine: Machine) -> None:
+    (command,) = (
+        one.text
+        for one in shown_commands(ROOT / "docs" / "install.md")
+        if one.text.startswith("python3 -m venv env &&")
+    )
+    machine.run("sh", "-e", "-c", f"cd {CHECKOUT}\n{command}", environ=OFFLINE)
+    machine.run(f"{CHECKOUT}/env/bin/python", "-c", f"import svcnode, {DRIVERS}")
 
 
 def test_the_commands_for_a_wheel_build_and_install_it(machine: Machine) -> None:

@@ -47,14 +47,39 @@ class Elsewhere(NamedTuple):
 INSTALL = r"docs/install\.md"
 SEVERAL = r"docs/several-machines\.md"
 RUN_BY = [
-    Elsewhere("README.md|" + INSTALL, "make (run|demo)", "tests/deploy/test_checkout.py::running"),
+    Elsewhere(
+        r"README\.md|" + INSTALL,
+        r"(LEDGER_PASSWORD=… )?make (run|demo)( PYTHON=\S+| SVCNODE_SERVER_LISTEN=\S+)?",
+        "tests/deploy/test_checkout.py::running",
+    ),
+    Elsewhere(
+        INSTALL,
+        "apt (remove|purge) svcnode",
+        "tests/deploy/test_deb.py::test_configuration_and_history_outlive_an_upgrade_and_a_removal_but_not_a_purge",
+    ),
+    Elsewhere(
+        INSTALL,
+        "sha256sum --check .*",
+        "tests/deploy/test_release.py::test_a_release_has_all_files_and_their_checksums",
+    ),
+    Elsewhere(
+        INSTALL,
+        r"install -D svcnode\.pyz .*",
+        "tests/integration/test_pyz.py::test_the_file_is_a_command_when_it_is_installed_as_documented",
+    ),
+    Elsewhere(
+        INSTALL,
+        r"eval .*",
+        "tests/integration/test_completion.py::test_a_shell_completes_commands_options_kinds_and_ids",
+    ),
+    Elsewhere(INSTALL, "man -l .*", "tests/integration/test_man_pages.py::test_the_formatters_have_no_warnings"),
     Elsewhere(INSTALL, "make deb", "tests/deploy/test_deb.py::package"),
     Elsewhere(INSTALL, r"apt install \./dist/\S+\.deb", "tests/deploy/test_deb.py::install"),
     Elsewhere(INSTALL, "make image", "tests/deploy/test_image.py::store"),
     Elsewhere(INSTALL, "make pyz", "tests/deploy/test_release.py::made"),
     Elsewhere(
         INSTALL,
-        r"python3 dist/svcnode\.pyz serve",
+        r"python3 dist/svcnode\.pyz serve|XDG_CACHE_HOME=… python3 svcnode\.pyz serve",
         "tests/deploy/test_release.py::test_the_default_node_of_a_user_is_healthy",
     ),
     Elsewhere(
@@ -102,9 +127,11 @@ NOT_RUN = [
     Elsewhere(INSTALL, "editor .*", "people write there; the tests write the file themselves"),
     Elsewhere(
         INSTALL,
-        "podman run .*",
+        "podman (run|logs) .*",
         "podman needs limits that a test cannot set; tests/support/containers.py runs the image",
     ),
+    Elsewhere(INSTALL, "docker build .*", "there is no daemon; make image builds the same file"),
+    Elsewhere(INSTALL, "buildah push .*", "there is no registry"),
     Elsewhere(INSTALL, "kubectl .*", "there is no cluster; tests/integration/test_kubernetes.py checks the manifests"),
     Elsewhere(
         INSTALL + r"|docs/operate\.md",
@@ -118,7 +145,7 @@ STORIES = [
     Elsewhere(INSTALL, r"SVCNODE_DEFAULTS_.* svcnode serve|rm /tmp/node\.db|svcnode explain --service store", "break"),
     Elsewhere(INSTALL, r"cp deploy/prometheus/.*|promtool .*", "monitor"),
     Elsewhere(r"docs/configure\.md", "svcnode init", "init"),
-    Elsewhere(".*", r"apt install (?!\./).*", "packages"),
+    Elsewhere(".*", r"apt(-get)? install (?!\./).*", "packages"),
     Elsewhere("(?!" + SEVERAL + ").*", r"(\w+=\S+ )*svcnode serve\b.*", "serve"),
     Elsewhere(".*", "svcnode watch (?!--registry).*", "watch"),
     Elsewhere(".*", "svcnode watch --registry .*", "watch the registry"),
@@ -130,6 +157,7 @@ STORIES = [
 # Of the commands that tell a health or an outcome: this node is partially healthy, and its ledger is Down.
 EXIT_CODES = {
     "svcnode status node-1:8420 https://node-2.example.com --from fleet.txt": 1,
+    "svcnode status http://127.0.0.1:8420": 1,
     "svcnode explain --service ledger": 3,
     "svcnode explain https://node-7.example.com:8420 --service ledger --token @token.txt": 3,
 }

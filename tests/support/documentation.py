@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+# The first pages of a new user also have commands in their sentences. A name such as `make run` alone is none.
+FIRST_PAGES = (ROOT / "README.md", ROOT / "docs" / "install.md")
+_PROGRAMS = "make svcnode apt apt-get python3 podman docker buildah sha256sum install man systemctl curl".replace(
+    " ", "|"
+)
+_IN_A_SENTENCE = re.compile(rf"`((?:\w+=\S+ )?(?:{_PROGRAMS}) [^`]+ [^`]+|\w+=\S+ make \w+|(?:eval|export) [^`]+)`")
 HOME = "/tmp/docs"
 
 
@@ -44,6 +50,11 @@ def shown_commands(page: Path) -> Iterator[ShownCommand]:
         prompted = re.findall(r"^\$ (.*)$", block, re.MULTILINE)
         for text in prompted or _scripts(block):
             yield ShownCommand(name, section, re.sub(r"\s+# .*$", "", text), bool(prompted))
+    if page in FIRST_PAGES:
+        for text in _IN_A_SENTENCE.findall(
+            re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+        ):
+            yield ShownCommand(name, "", text, is_prompted=False)
 
 
 def _scripts(block: str) -> list[str]:
