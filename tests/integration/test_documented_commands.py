@@ -49,7 +49,7 @@ SEVERAL = r"docs/several-machines\.md"
 RUN_BY = [
     Elsewhere(
         r"README\.md|" + INSTALL,
-        r"(LEDGER_PASSWORD=… )?make (run|demo)( PYTHON=\S+| SVCNODE_SERVER_LISTEN=\S+)?",
+        r"(LEDGER_PASSWORD=… )?make (run|demo)( SVCNODE_SERVER_LISTEN=\S+)?",
         "tests/deploy/test_checkout.py::running",
     ),
     Elsewhere(
@@ -72,6 +72,16 @@ RUN_BY = [
         r"eval .*",
         "tests/integration/test_completion.py::test_a_shell_completes_commands_options_kinds_and_ids",
     ),
+    Elsewhere(
+        INSTALL,
+        r"XDG_CACHE_HOME=… python3 svcnode\.pyz serve",
+        "tests/integration/test_pyz.py::test_another_folder_can_be_chosen",
+    ),
+    Elsewhere(
+        INSTALL,
+        r"make run PYTHON=\S+",
+        "tests/integration/test_make.py::test_make_run_installs_only_what_runs_and_make_setup_the_rest",
+    ),
     Elsewhere(INSTALL, "man -l .*", "tests/integration/test_man_pages.py::test_the_formatters_have_no_warnings"),
     Elsewhere(INSTALL, "make deb", "tests/deploy/test_deb.py::package"),
     Elsewhere(INSTALL, r"apt install \./dist/\S+\.deb", "tests/deploy/test_deb.py::install"),
@@ -79,7 +89,7 @@ RUN_BY = [
     Elsewhere(INSTALL, "make pyz", "tests/deploy/test_release.py::made"),
     Elsewhere(
         INSTALL,
-        r"python3 dist/svcnode\.pyz serve|XDG_CACHE_HOME=… python3 svcnode\.pyz serve",
+        r"python3 dist/svcnode\.pyz serve",
         "tests/deploy/test_release.py::test_the_default_node_of_a_user_is_healthy",
     ),
     Elsewhere(

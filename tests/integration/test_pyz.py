@@ -97,6 +97,14 @@ def test_the_file_is_a_command_when_it_is_installed_as_documented(file: Path, ho
     assert (done.returncode, done.stdout.split()[-1]) == (7, "serve"), done.stderr
 
 
+def test_another_folder_can_be_chosen(file: Path, home: Path, tmp_path: Path) -> None:
+    chosen = tmp_path / "chosen"
+    chosen.mkdir(mode=0o700)
+    code, out, _ = run(file, home, {"XDG_CACHE_HOME": str(chosen)})
+    assert (code, out.startswith(f"{chosen}/")) == (7, True)
+    assert not (home / ".cache").exists()
+
+
 def test_processes_that_start_at_once_share_one_folder(file: Path, home: Path) -> None:
     processes = [start(file, home) for _ in range(6)]
     outputs = {process.communicate(timeout=60) for process in processes}
