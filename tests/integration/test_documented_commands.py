@@ -348,6 +348,7 @@ def test_the_first_node_can_be_broken() -> None:
         assert machine.run(explain).returncode == 3
 
 
+@pytest.mark.wide  # needs the lists of Debian's packages, which a machine may not have
 def test_debian_has_every_package_that_is_installed() -> None:
     apt = shutil.which("apt-get") or skip_or_fail("this is no Debian")
     for command in story("packages"):
