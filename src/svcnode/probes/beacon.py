@@ -119,7 +119,7 @@ class BeaconProbe(ChainProbe):
             return await self._peers_verdict(session) or Verdict.ready(ONLY_HEALTH)
         if _flag(data, "el_offline"):
             return self.not_ready("the execution client of the node is offline", ReasonCode.UPSTREAM_OFFLINE)
-        if _flag(data, "is_syncing"):
+        if flag_at(data, "/is_syncing"):
             return self.not_ready("syncing", ReasonCode.SYNCING)
         if _flag(data, "is_optimistic"):
             return self.not_ready(OPTIMISTIC, ReasonCode.SYNCING)
@@ -196,7 +196,7 @@ class BeaconProbe(ChainProbe):
     async def _read_statuses(self, session: HttpSession) -> tuple[dict[str, int], list[tuple[str, Finding]]]:
         """The indices of the validators that have duties, by name, and what is found of all."""
         document = await self._document(session, "beacon/states/head/validators", {"ids": [*self.validators]})
-        if document.get("execution_optimistic") is True:
+        if _flag(document, "execution_optimistic"):
             raise CheckError(OPTIMISTIC, ReasonCode.SYNCING, Outcome.NOT_READY)
         rows: dict[str, Mapping[str, Any]] = {}
         for row in _rows(document):

@@ -212,8 +212,9 @@ class Equals(Test):
     async def find_problem(self, name: str, value: object) -> Problem | None:
         if value is MISSING:
             return Problem(f"{name} is missing")
-        shown = f"{name} is {json_excerpt(value)}, expected {json_excerpt(self.wanted)}"
-        return None if is_equal(value, self.wanted) else Problem(shown)
+        if is_equal(value, self.wanted):
+            return None
+        return Problem(f"{name} is {json_excerpt(value)}, expected {json_excerpt(self.wanted)}")
 
 
 @dataclass(frozen=True, slots=True)

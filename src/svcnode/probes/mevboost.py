@@ -64,7 +64,7 @@ class MevBoostProbe(HttpSessionProbe):
     async def check_session(self, session: HttpSession) -> Verdict | None:
         response = await session.send(self._status_request())
         match _status_of(response), response.document():
-            case 200, document if isinstance(document, dict) or not response.body:
+            case 200, document if _is_status(document) or not response.body:
                 return response.certificate_verdict or (await self._relays_verdict() if self._requests else None)
             case 503, {"code": 503, "message": str(message)}:
                 return self.not_ready(f"the server reports: {message}", ReasonCode.UPSTREAM_OFFLINE)
@@ -93,6 +93,11 @@ class MevBoostProbe(HttpSessionProbe):
         except OSError as exc:
             return verdict_for_os_error(exc, name).reason
         return "" if status == 200 else f"HTTP status {status}: {name}"
+
+
+def _is_status(document: object) -> bool:
+    """The Builder API does not say what a good one contains. A code is that of an error, whatever its type."""
+    return isinstance(document, dict) and "error" not in document and document.get("code", 200) == 200
 
 
 def _status_of(response: HttpResponse) -> int:

@@ -169,12 +169,15 @@ def strings(value: object) -> tuple[str, ...]:
 
 
 @option_type(
-    {"type": "array", "items": {"type": "string", "pattern": "^https?://"}}, show=lambda urls: [*map(show_url, urls)]
+    {"type": "array", "items": {"type": "string", "pattern": "^https?://"}, "uniqueItems": True},
+    show=lambda urls: [*map(show_url, urls)],
 )
 def web_urls(value: object) -> tuple[str, ...]:
     urls = strings(value)
     if not all(url.startswith(("http://", "https://")) for url in urls):
         raise InvalidValueError("must be a list of URLs that begin with http:// or https://")
+    if len({url.rstrip("/") for url in urls}) < len(urls):
+        raise InvalidValueError("has one URL twice; each counts once")
     return urls
 
 

@@ -35,14 +35,19 @@ if TYPE_CHECKING:
 
 UP = "UP"
 NETWORKS = ("eth2", "eth1")  # a server signs for one of them
+_KEY = "0x[0-9a-fA-F]+"
 _SHOWN_KEYS, _SHOWN_CHARS = 3, 14
 
 
-@option_type({"type": "array", "items": {"type": "string", "pattern": "^0x[0-9a-fA-F]+$"}}, show=list)
+def _is_key(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch(_KEY, value) is not None
+
+
+@option_type({"type": "array", "items": {"type": "string", "pattern": f"^{_KEY}$"}}, show=list)
 def public_keys(value: object) -> tuple[str, ...]:
     keys = strings(value)
     for key in keys:
-        if not re.fullmatch("0x[0-9a-fA-F]+", key):
+        if not _is_key(key):
             raise InvalidValueError(f'must be a list of public keys such as "0x93247f22…", not "{key[:20]}"')
     return tuple(map(str.lower, keys))
 
@@ -89,7 +94,7 @@ class Web3SignerProbe(HttpSessionProbe):
         for network in NETWORKS:
             response = await self._get(session, f"api/v1/{network}/publicKeys")
             match response.document():
-                case list(keys) if response.status == 200 and all(isinstance(key, str) for key in keys):
+                case list(keys) if response.status == 200 and all(map(_is_key, keys)):
                     return set(map(str.lower, keys))
                 case _ if response.status != 404:
                     break
@@ -110,7 +115,7 @@ class Web3SignerProbe(HttpSessionProbe):
 
 
 def _down(checks: object) -> Iterator[str]:
-    """The names of the checks that are not UP, with those that hold others. They may be nested as deeply as JSON."""
+    """The names of the checks that are not UP. Those that hold others may leave it to them, as deeply as JSON."""
     waiting = [checks]
     while waiting:
         found = waiting.pop()
@@ -121,7 +126,7 @@ def _down(checks: object) -> Iterator[str]:
             if not isinstance(check, dict):
                 yield json_excerpt(check)
                 continue
-            if check.get("status", UP) != UP:
+            if check.get("status", UP if "checks" in check else None) != UP:
                 name = check.get("id")
                 yield name[:60] if isinstance(name, str) else "not named"
             waiting.append(check.get("checks", []))
