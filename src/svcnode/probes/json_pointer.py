@@ -12,6 +12,8 @@ from svcnode.core.text import sanitize, truncate, type_name
 
 MISSING = object()
 _MAX_SHOWN_CHARS = 80
+_MAX_READ_CHARS = 4096
+_encode_parts = json.JSONEncoder(ensure_ascii=False, default=str).iterencode
 
 
 @option_type({"type": "object", "propertyNames": {"pattern": "^(/|$)"}}, show=show_as_is)
@@ -70,9 +72,20 @@ def is_equal(left: object, right: object) -> bool:
 
 
 def json_excerpt(value: object) -> str:
+    """The beginning of a value of any size: what follows is not even encoded."""
     if isinstance(value, Decimal):
         return truncate(str(value), _MAX_SHOWN_CHARS)
     try:
-        return truncate(sanitize(json.dumps(value, ensure_ascii=False, default=str)), _MAX_SHOWN_CHARS)
+        return truncate(sanitize(_beginning(value)), _MAX_SHOWN_CHARS)
     except RecursionError:
         return "(nested too deeply)"
+
+
+def _beginning(value: object) -> str:
+    """As JSON, cut off after more than is shown, so that a secret that is cut in half is not shown."""
+    text = ""
+    for part in _encode_parts(value[:_MAX_READ_CHARS] if isinstance(value, str) else value):
+        text += part[:_MAX_READ_CHARS]
+        if len(text) > _MAX_READ_CHARS:
+            break
+    return text
