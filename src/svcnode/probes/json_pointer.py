@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.option_types import option_type, show_as_is
+from svcnode.core.redaction import MASK
 from svcnode.core.text import sanitize, truncate, type_name
 
 MISSING = object()
@@ -76,13 +77,17 @@ def json_excerpt(value: object) -> str:
     if isinstance(value, Decimal):
         return truncate(str(value), _MAX_SHOWN_CHARS)
     try:
-        return truncate(sanitize(_beginning(value)), _MAX_SHOWN_CHARS)
+        text = _beginning(value)
     except RecursionError:
         return "(nested too deeply)"
+    shown = sanitize(text)
+    if len(shown) < _MAX_SHOWN_CHARS and len(text) > _MAX_READ_CHARS:  # of secrets, and the last one is cut in half
+        shown = f"{shown[: shown.rfind(MASK)]}{MASK}…"
+    return truncate(shown, _MAX_SHOWN_CHARS)
 
 
 def _beginning(value: object) -> str:
-    """As JSON, cut off after more than is shown, so that a secret that is cut in half is not shown."""
+    """As JSON, cut off after more than is shown."""
     text = ""
     for part in _encode_parts(value[:_MAX_READ_CHARS] if isinstance(value, str) else value):
         text += part[:_MAX_READ_CHARS]

@@ -120,9 +120,14 @@ def _error_code(number: int, message: object, data: object, status_code: ReasonC
         return ReasonCode.LAGGING  # Solana has another meaning for -32005
     if status_code is ReasonCode.RATE_LIMITED:
         return status_code
-    if number in _GENERAL_ERRORS and isinstance(message, str) and _NOT_SUPPORTED.search(message[:_MAX_READ_CHARS]):
+    if number in _GENERAL_ERRORS and isinstance(message, str) and _has_no_method(message[:_MAX_READ_CHARS]):
         return ReasonCode.NOT_SUPPORTED
     return _ERROR_CODES.get(number, status_code)
+
+
+def _has_no_method(message: str) -> bool:
+    """A contract that reverts a call gives its reason in its own words."""
+    return "revert" not in message and _NOT_SUPPORTED.search(message) is not None
 
 
 def _message_text(value: object) -> str:

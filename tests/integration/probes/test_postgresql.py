@@ -368,7 +368,8 @@ SELECT now() - interval '30 s' AS newest, now()::timestamp AS without_zone, curr
        '\\x6f6b'::bytea AS raw, '{a,b}'::text[] AS modes, 'infinity'::date IS NULL AS never, interval '90 s' AS took,
        1 AS "Total rows", 2 AS twice, 3 AS twice, '10.0.0.1'::inet AS host, '10:00'::time AS begins,
        '0b2f0cc4-6f3f-4e1c-9a0a-7a7a7a7a7a7a'::uuid AS job, ARRAY['2026-11-17'::date] AS days,
-       '{"n": [1]}'::jsonb AS doc, 'infinity'::numeric AS endless, 10::numeric ^ 200 AS huge, 1 AS "a/b c''d", repeat('x', 200000) AS long"""
+       '{"n": [1]}'::jsonb AS doc, 'infinity'::numeric AS endless, 10::numeric ^ 200 AS huge, 1 AS "a/b c''d",
+       repeat('x', 200000) AS long"""
 
 
 @pytest.mark.parametrize(
