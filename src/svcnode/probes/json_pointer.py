@@ -90,7 +90,7 @@ def _beginning(value: object) -> str:
     """As JSON, cut off after more than is shown."""
     text = ""
     for part in _encode_parts(value[:_MAX_READ_CHARS] if isinstance(value, str) else value):
-        text += part[:_MAX_READ_CHARS]
+        text += part
         if len(text) > _MAX_READ_CHARS:
             break
-    return text
+    return text[: _MAX_READ_CHARS + 1]
