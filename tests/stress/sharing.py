@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from svcnode.control.types import ReportedStatus
     from tests.support.network_namespace import NetworkNamespace
+    from tests.support.processes import Response
     from tests.support.replicas import Options, Replica, StatusChange
 
 NAMES = ("host-1", "host-2", "host-3")
@@ -172,6 +173,15 @@ class Change(NamedTuple):
         return next(shown, None) == self.value
 
 
+def _differences(lists: Sequence[Response]) -> list[Any]:
+    """The services that are not the same in all lists."""
+    services = [{service["id"]: service for service in each.json["services"]} for each in lists]
+    ids = dict.fromkeys(service_id for each in services for service_id in each)
+    found = [[each.get(service_id) for each in services] for service_id in ids]
+    different = [each for each in found if each.count(each[0]) != len(each)]
+    return different or [[*each] for each in services if [*each] != [*services[0]]]
+
+
 class RandomChanges:
     """Makes changes of random kinds at random places, and waits until all replicas show each."""
 
@@ -200,7 +210,7 @@ class RandomChanges:
                 return now_s - made_s
             if change.is_seen_later and not any(shown):
                 made_s = now_s
-            assert now_s < deadline_s, f"{change.service_id}: {change.value!r} is shown by {shown}"
+            assert now_s < deadline_s, f"{change}: shown by {shown}; different: {_differences(lists)}"
             time.sleep(0.01)
 
     def _toggle(self, service_id: str) -> Options | None:

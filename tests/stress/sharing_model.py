@@ -16,6 +16,7 @@ At the end of each round all faults end. Then, within `SETTLE_S`:
 * What etcd has lost, and nobody has registered again, is marked, and no node is healthy.
 * All replicas drain, or none does, as etcd says.
 * All statuses are true, and each service is checked by as many replicas as it says.
+* What a job has reported last to its replica is the status on all replicas, if that process has not ended since.
 
 Then one replica is killed, stopped or suspended for a while, and nothing else fails. On all replicas that are
 connected:
@@ -35,7 +36,8 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from svcnode.core.model import Health, Status
+from svcnode.core.codes import ReasonCode
+from svcnode.core.model import Health, Status, Verdict
 from svcnode.net.etcd_json import Delete, Put
 from svcnode.node.overrides import ALL_REPLICAS
 from svcnode.sharing.format import (
@@ -61,15 +63,22 @@ if TYPE_CHECKING:
 REPLICAS = ("a", "b", "c", "d")
 CHECKED_IDS = tuple(f"s{number}" for number in range(8))
 REPORTED_IDS = ("h0", "h1")  # to a replica
+JOB_IDS = {name: f"job-{name}" for name in REPLICAS}  # each reports to its replica, now and then
 CLIENT_ID, CLIENT = "c0", "client"  # reported by a client, to etcd
 DRAIN_KEY = encode_key(ROOT, KeyKind.DRAINS, "all")
 ROUND_S = 90.0
 SETTLE_S = 60.0
 BEAT_S = 2.0
 TTL_S = 8.0
+JOB_TTL_S = 1e5
 STALE_AFTER_S = 7.0
 START_PERIOD_S = 20.0
 MAX_STEP_S = 4.0
+REPORTS = {
+    Verdict.ready(code=ReasonCode.REPORTED): Status.UP,
+    Verdict.not_ready("starting", code=ReasonCode.REPORTED): Status.INITIALIZING,
+    Verdict.failed("no disk", code=ReasonCode.REPORTED): Status.DOWN,
+}
 MAX_AWAY_S = 15.0  # of the replica that is restarted, or suspended, while nothing else fails
 
 
@@ -93,12 +102,14 @@ class Model:
         self.simulation.define(CLIENT_ID, CLIENT, ttl=f"{TTL_S:g}s")
         self.snapshot = self.simulation.etcd.snapshot()
         self.next_beat_s = 0.0
+        self.told: dict[str, tuple[Process, Status]] = {}  # what each job has reported last, and to whom
         self.drain_reason = ""  # of the drain of all replicas that was asked for last; "" if there may be none
         self.draining: set[Process] = set()  # because of it
         self.staying_down: set[str] = set()  # services, while only one replica fails
         self.not_silent: set[str] = set()  # likewise
         for name in REPLICAS:
             self.own[name]["shared"] = self.checked_options("shared")
+            self.own[name][JOB_IDS[name]] = self.options(JOB_IDS[name])
         for name in REPLICAS:
             self.start(name)
         self.faults: tuple[Callable[[], None], ...] = (
@@ -118,6 +129,8 @@ class Model:
             self.end_all,
             self.isolate,
             self.silence,
+            self.report,
+            self.report,
             self.add,
             self.add,
             self.redefine,
@@ -274,6 +287,13 @@ class Model:
     def silence(self) -> None:
         self.silent ^= {self.rng.choice([*REPORTED_IDS, CLIENT_ID])}
 
+    def report(self) -> None:
+        if self.running():
+            process, verdict = self.rng.choice(self.running()), self.rng.choice(list(REPORTS))
+            service_id = JOB_IDS[process.name]
+            self.told[service_id] = process, REPORTS[verdict]
+            process.report(service_id, verdict)
+
     # ---- services
 
     def checked_options(self, service_id: str) -> Options:
@@ -292,7 +312,8 @@ class Model:
         return options
 
     def options(self, service_id: str) -> Options:
-        return {"ttl": f"{TTL_S:g}s"} if service_id in REPORTED_IDS else self.checked_options(service_id)
+        is_reported = service_id in (*REPORTED_IDS, *JOB_IDS.values())
+        return {"ttl": f"{self.valid_s(service_id):g}s"} if is_reported else self.checked_options(service_id)
 
     def add(self) -> None:
         """On the control socket, or in the file of a replica."""
@@ -314,8 +335,9 @@ class Model:
     def remove(self) -> None:
         for process in self.rng.sample(self.running(), len(self.running())):
             own = self.own[process.name]
-            if own:
-                service_id = self.rng.choice(list(own))
+            removable = [service_id for service_id in own if service_id != JOB_IDS[process.name]]
+            if removable:
+                service_id = self.rng.choice(removable)
                 del own[service_id]
                 process.deregister(service_id)
                 return
@@ -440,9 +462,13 @@ class Model:
         )
 
     def valid_s(self, service_id: str) -> float:
+        if service_id in JOB_IDS.values():
+            return JOB_TTL_S
         return TTL_S if service_id in (*REPORTED_IDS, CLIENT_ID) else STALE_AFTER_S
 
     def last_success_s(self, service_id: str) -> float:
+        if service_id in JOB_IDS.values():
+            return self.simulation.now_s  # judged by what it has reported, when all faults have ended
         if service_id in (*REPORTED_IDS, CLIENT_ID):
             return self.beat_s.get(service_id, float("-inf"))
         success_s = self.simulation.success_s
@@ -497,14 +523,20 @@ class Model:
             assert set(process.ids()) == registered.keys(), f"{where}{process.name}: {process.ids()}"
             for service, state in process.node:
                 expected = self.expected_status(service.id, registered[service.id])
-                assert state.status is expected, f"{where}{process.name}: {service.id} is not {expected}; {state}"
+                assert state.status is (expected or state.status), (
+                    f"{where}{process.name}: {service.id} is not {expected}; {state}"
+                )
         for service_id, document in registered.items():
             checking = [process.name for process in processes if service_id in process.checked()]
             assert len(checking) == (document.observers if document.is_checked else 0), (
                 f"{where}{service_id} {checking}"
             )
 
-    def expected_status(self, service_id: str, document: Any) -> Status:
+    def expected_status(self, service_id: str, document: Any) -> Status | None:
+        """None: it may have any."""
+        if service_id in JOB_IDS.values():
+            process, status = self.told.get(service_id, (None, None))
+            return status if process is not None and process.is_alive else None
         if service_id in (*REPORTED_IDS, CLIENT_ID):
             return Status.DOWN if service_id in self.silent else Status.UP
         backend = document.options["probe"].removeprefix("sim://")

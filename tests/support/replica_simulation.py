@@ -39,7 +39,7 @@ from svcnode.sharing.format import (
 )
 from svcnode.sharing.replica import Replica
 from tests.support.etcd_simulation import EventQueue, SimulatedClient, SimulatedEtcd
-from tests.support.nodes import beat, make_node
+from tests.support.nodes import make_node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -243,7 +243,15 @@ class Process:
         self.call(lambda: self.services.deregister(service_id))
 
     def beat(self, service_id: str) -> None:
-        self.call(lambda: beat(self.node, service_id))
+        self.report(service_id, Verdict.ready(code=ReasonCode.REPORTED))
+
+    def report(self, service_id: str, verdict: Verdict, *, sent_s: float = 0.0) -> None:
+        """`sent_s`: how long ago."""
+
+        def report() -> None:
+            self.node.report(service_id, verdict, at_s=self.node.now_s() - sent_s)
+
+        self.call(report)
 
     def ids(self) -> list[str]:
         return [service.id for service, _ in self.node]

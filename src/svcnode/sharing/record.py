@@ -84,7 +84,7 @@ class Reporter(NamedTuple):
 
     report: ObservedState
     is_client: bool  # who wrote it to the registry; otherwise a replica has received it
-    revision: int  # of the key of the replica, which has another one when it joins again; 0: not known
+    instance: str  # of the process of the replica, which has another one when it starts again; empty: not known
     is_forgotten: bool = False  # that replica has started again, or no longer has the service
 
 
@@ -113,7 +113,7 @@ class ServiceRecord:
     check: OwnCheck | None = None  # None: not checked here
     reported: ServiceState | None = None  # by reports to this replica
     renewal_due_at_s: float = math.inf  # when newer evidence of others is passed on
-    is_undecided: bool = False  # Initializing until there is newer evidence
+    is_undecided: bool = False  # newer evidence of others may change the status, so it is passed on at once
     reporter: Reporter | None = None  # None: no report is known
     has_moved: bool = False  # reports have come to more than one place
     heard_since_s: float = -math.inf  # since when no replica is missing that may have received reports
@@ -212,15 +212,17 @@ class Observer(NamedTuple):
     def note_reporter(self, record: ServiceRecord, now_s: float) -> bool:
         """Remember where the newest report arrived. Returns whether that was elsewhere than before."""
         before, ended = record.reporter, self.view.ended_report(record.id)
-        known = [each for each in (ended, self._missing_report(record)) if each is not None]
-        newest = max((*self.observed(record, now_s), *known), key=report_order, default=None)
+        remembered = [
+            each for each in (ended, self._missing_report(record)) if each and not self._is_replaced(record, each)
+        ]
+        newest = max((*self.observed(record, now_s), *remembered), key=report_order, default=None)
         if newest is None or (before is not None and newest is before.report):
             return False
         is_client = newest in self.view.reports(record.id)
         was_there = before is not None and before.report.observer == newest.observer
-        ended_revision = before.revision if before is not None and was_there else 0
-        revision = ended_revision if newest is ended else self._revision(newest.observer)
-        record.reporter = Reporter(newest, is_client, revision)
+        ended_instance = before.instance if before is not None and was_there else ""
+        instance = ended_instance if newest is ended else self._instance(newest.observer)
+        record.reporter = Reporter(newest, is_client, instance)
         record.has_moved |= before is not None and not was_there
         return before is None or _place(before) != _place(record.reporter)
 
@@ -229,20 +231,32 @@ class Observer(NamedTuple):
         reporter = record.reporter
         if reporter is None or reporter.is_client or reporter.report.observer == self.replica:
             return None
-        name = reporter.report.observer
-        is_same = not reporter.is_forgotten and self._revision(name) == reporter.revision
-        return None if is_same and self.view.observed(name, record.id) is not None else reporter.report
+        return None if self._is_replaced(record, reporter.report) else reporter.report
 
-    def _revision(self, replica: str) -> int:
-        return self.view.replica_revision(replica)
+    def _is_replaced(self, record: ServiceRecord, report: ObservedState) -> bool:
+        """Whether the process that had received the report publishes a state: then that is from the newest one."""
+        reporter, name = record.reporter, report.observer
+        is_same = (
+            reporter is not None and reporter.report.observer == name and self._instance(name) == reporter.instance
+        )
+        return is_same and self.view.observed(name, record.id) is not None
+
+    def _instance(self, replica: str) -> str:
+        """Empty if the replica is not live."""
+        document = self.view.replicas.get(replica)
+        return "" if document is None else document.instance
 
     def receives_itself(self, record: ServiceRecord) -> bool:
         """Whether the reports come to this replica, and did not stop coming only because it did not listen."""
         reporter = record.reporter
         if reporter is None or reporter.is_client or reporter.report.observer != self.replica:
             return False
-        may_be_elsewhere = record.has_moved and self.reception.is_lost
-        return report_order(reporter.report)[0] >= self.reception.listening_since_s and not may_be_elsewhere
+        reception = self.reception
+        if record.has_moved:  # a report may have come elsewhere while the registry was lost, and is not there yet
+            listening_since_s = math.inf if reception.is_lost else max(reception.since_s, reception.listening_since_s)
+        else:
+            listening_since_s = reception.listening_since_s
+        return report_order(reporter.report)[0] >= listening_since_s
 
     def is_silence_received(
         self, record: ServiceRecord, shared: SharedService, state: ServiceState, now_s: float
@@ -285,7 +299,7 @@ class Observer(NamedTuple):
         if reporter is None or not self._is_elsewhere(reporter):
             return
         name = reporter.report.observer
-        if self._revision(name) not in (0, reporter.revision) or name not in shared.owner_replicas:
+        if self._instance(name) not in ("", reporter.instance) or name not in shared.owner_replicas:
             record.reporter, record.heard_since_s = reporter._replace(is_forgotten=True), now_s
 
     def set_renewal(
@@ -296,11 +310,15 @@ class Observer(NamedTuple):
         valid_s = policy.stale_after_s or policy.ttl_s
         if valid_s is None or record.observers == (self.replica,):
             return
-        if not is_decided and (state.status is Status.INITIALIZING or state_machine.is_stale(state)):
-            record.is_undecided = True
-        else:
+        is_waiting = not is_decided and (state.status is Status.INITIALIZING or state_machine.is_stale(state))
+        record.is_undecided = is_waiting or self._is_contradicted(record, state)
+        if not is_waiting:
             at_s = now_s if state.status is Status.INITIALIZING else evidence_at_s(state)
             record.renewal_due_at_s = renewal_due_at_s(at_s, valid_s)
+
+    def _is_contradicted(self, record: ServiceRecord, state: ServiceState) -> bool:
+        """Whether others publish another status than that of the node: newer evidence for it counts at once."""
+        return any(other.status is not state.status for other in self.published(record))
 
     def _votes(self, record: ServiceRecord, shared: SharedService, now_s: float) -> Sequence[ObservedState]:
         if not shared.definition.is_checked:
@@ -330,8 +348,8 @@ class Observer(NamedTuple):
         )
 
 
-def _place(reporter: Reporter) -> tuple[str, bool, int]:
-    return reporter.report.observer, reporter.is_client, reporter.revision
+def _place(reporter: Reporter) -> tuple[str, bool, str]:
+    return reporter.report.observer, reporter.is_client, reporter.instance
 
 
 def evidence_at_s(state: ServiceState) -> float:

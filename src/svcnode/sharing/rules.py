@@ -166,12 +166,18 @@ def newest_report(reports: Sequence[ObservedState], valid_s: float, now_s: float
     if newest.status is Status.UP and now_s >= at_s + valid_s:
         down = [each for each in reports if each.status is Status.DOWN]
         later = [each for each in down if each.since_s is not None and each.since_s >= at_s > -math.inf]
-        return _reported(max(later, key=report_order)) if later else None
-    return _reported(newest)
+        return _reported(max(later, key=report_order), valid_s) if later else None
+    return _reported(newest, valid_s)
 
 
-def _reported(report: ObservedState) -> MergedState:
-    at_s = report.known_at_s or report.evidence_at_s if report.status is Status.DOWN else report.evidence_at_s
+def _reported(report: ObservedState, valid_s: float) -> MergedState:
+    """Down is valid for as long as its observer has it. It is dated a while before that: the next report may have been
+    sent already, and a node does not take one that is older than what it knows.
+    """
+    at_s = report.evidence_at_s
+    if report.status is Status.DOWN and report.known_at_s is not None:
+        known_s = report.known_at_s - valid_s / 6
+        at_s = known_s if at_s is None else max(known_s, at_s)
     return MergedState(report.status, report.reason, report.code, at_s, report.since_s)
 
 
