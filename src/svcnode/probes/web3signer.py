@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from svcnode.core.codes import ReasonCode
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 UP = "UP"
 NETWORKS = ("eth2", "eth1")  # a server signs for one of them
 _KEY = "0x[0-9a-fA-F]+"
-_SHOWN_KEYS, _SHOWN_CHARS = 3, 14
+_SHOWN_CHECKS, _SHOWN_KEYS, _SHOWN_CHARS = 10, 3, 14
 
 
 def _is_key(value: object) -> bool:
@@ -74,7 +75,7 @@ class Web3SignerProbe(HttpSessionProbe):
         if not isinstance(document, dict):
             raise self._unexpected("/healthcheck", response)
         claims = [document[name] for name in ("status", "outcome") if name in document]  # older signers have the second
-        down = [*_down(document.get("checks", []))]
+        down = [*islice(_down(document.get("checks", [])), _SHOWN_CHECKS)]
         if "DOWN" in claims or down:
             text = f"these checks of the signer are DOWN: {', '.join(down) or 'not named'}"
             return self.failed(text, ReasonCode.UNHEALTHY)

@@ -185,7 +185,11 @@ WHOLE: dict[str, Callable[[Any], Any]] = {
     "a field twice": lambda _: b'{"result": 1, "id": 1, "id": 1, "data": [], "data": []}',
     "an error": lambda _: {"jsonrpc": "2.0", "id": 1, "error": {"code": -32000, "message": "no"}},
     "an error with a text as its code": lambda _: {"jsonrpc": "2.0", "id": 1, "error": {"code": "E", "message": "no"}},
-    "an error of REST": lambda _: {"code": "500", "message": "no"},
+    "an error of REST": lambda _: {"code": 500, "message": "no" * 100_000},
+    "an error of REST with a text as its code": lambda _: {"code": "500", "message": "no"},
+    "an error of REST with a huge code": lambda _: {"code": 10**400, "message": "no"},
+    "an error of REST with a flag as its code": lambda _: {"code": True, "message": "no"},
+    "checks without end": lambda _: {"status": "UP", "checks": [1] * 100_000},
 }
 
 
@@ -343,7 +347,7 @@ def test_a_client_with_a_bad_value_in_a_field_that_counts_is_not_ready(
 
 @pytest.mark.parametrize("scheme", OPTIONS)
 def test_an_answer_of_another_form_is_not_ready(connect: Callable[[str], Client], scheme: str) -> None:
-    good = {("mevboost+http", "empty")}
+    good = {("mevboost+http", "empty"), ("mevboost+http", "checks without end")}  # any document without an error
 
     async def main() -> None:
         client = connect(scheme)
