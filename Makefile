@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Without bytecode files, each of the processes that tests start would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run demo test test-all quick lint check format wording truth kills memory siege fuzz chaos alerts sharing scale reload soak mutants screenshots lighthouse bench man wheel-test pyz deb release release-check audit image deploy-test wheel-smoke lock clean
+.PHONY: help setup run demo test test-all quick lint check format wording truth kills memory siege fuzz chaos alerts sharing scale reload soak mutants screenshots images lighthouse bench man wheel-test pyz deb release release-check audit image deploy-test wheel-smoke lock clean
 
 help:
 	@echo "make setup       install all drivers and everything that the targets below need; they call it themselves"
@@ -41,6 +41,7 @@ help:
 	@echo "make soak        run a node for an hour with faults and reloads, and print the slopes of its resources"
 	@echo "make mutants     make 150 small faults in the source, and count how many the tests notice; takes hours"
 	@echo "make screenshots  make pictures of the page in every width and look, to look at: screenshots/"
+	@echo "make images      make the pictures of the documentation again, from the demo: docs/images/"
 	@echo "make lighthouse  print the score of Lighthouse for accessibility of each page: all must be 100"
 	@echo "make bench       measure svcnode beside its peers; writes benchmarks/RESULTS.md"
 	@echo "make lock        update the pinned dependencies"
@@ -157,6 +158,9 @@ mutants: setup
 
 screenshots: setup
 	$(BIN)/python -m tests.browser.screenshots screenshots
+
+images: setup
+	$(BIN)/python -m tests.browser.screenshots docs/images demo
 
 lighthouse: setup
 	$(BIN)/python -m tests.browser.lighthouse

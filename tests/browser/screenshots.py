@@ -4,7 +4,7 @@
 
 Of widths, looks, sizes of the node and situations, every two come together in at least one picture. A pattern such as
 "*-360-*" makes only those pictures. Each shows the first screens, or everything if it is short.
-`outage` is the one of README: python -m tests.browser.screenshots docs/images outage
+`demo` makes the two of the documentation, from the demo: `make images` writes them into docs/images.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from contextlib import contextmanager
 from fnmatch import fnmatch
 from itertools import combinations, product
 from pathlib import Path
@@ -76,25 +77,44 @@ def pictures() -> Iterator[Picture]:
         yield best
 
 
-def make_outage_picture(browser: Browser, folder: Path) -> None:
-    """Of the demo while its critical service is Down: the health of the node, and its problems."""
+def make_demo_pictures(browser: Browser, folder: Path) -> None:
+    """Of the demo while its critical service is Down: what is wrong, for README, and a round later the whole page."""
+    with _running_demo() as (url, story):
+        _wait_for_outage(story)
+        _take_demo(browser, url, folder / "outage.png", width=1000, last="#problems")
+        _wait_for_outage(story)
+        _take_demo(browser, url, folder / "page.png", width=1200, last="footer")
+
+
+@contextmanager
+def _running_demo() -> Iterator[tuple[str, Iterator[str]]]:
+    """Yields its address, and the lines that tell its story."""
     port = free_port()
-    command = [sys.executable, "-m", "svcnode", "demo", "--speed", "1", "--listen", f"127.0.0.1:{port}"]
+    command = [sys.executable, "-m", "svcnode", "demo", "--listen", f"127.0.0.1:{port}"]
     environ = {**os.environ, "SVCNODE_NODE_NAME": "validator-7", "SVCNODE_NODE_VERSION": "v1.4.2"}
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as demo:
         assert demo.stdout is not None
         try:
-            next(line for line in demo.stdout if "chain stops" in line)
-            page = browser.new_page(viewport={"width": 1000, "height": 800})
-            page.goto(f"http://127.0.0.1:{port}/")
-            page.wait_for_selector("text=Unhealthy")
-            problems = page.locator("#problems").bounding_box()
-            assert problems is not None
-            height = problems["y"] + problems["height"] + 8
-            page.screenshot(path=folder / "outage.png", clip={"x": 0, "y": 0, "width": 1000, "height": height})
-            page.close()
+            yield f"http://127.0.0.1:{port}/", iter(demo.stdout)
         finally:
             demo.terminate()
+
+
+def _wait_for_outage(story: Iterator[str]) -> None:
+    next(line for line in story if "chain stops" in line)
+
+
+def _take_demo(browser: Browser, url: str, file: Path, *, width: int, last: str) -> None:
+    """From the top of the page to the end of the last element."""
+    page = browser.new_page(viewport={"width": width, "height": 800}, locale="en-GB")
+    page.goto(url)
+    page.wait_for_selector("text=Unhealthy")
+    page.wait_for_timeout(1500)  # until the row that has changed is not highlighted any more
+    box = page.locator(last).bounding_box()
+    assert box is not None
+    height = box["y"] + box["height"] + 8
+    page.screenshot(path=file, full_page=True, clip={"x": 0, "y": 0, "width": width, "height": height})
+    page.close()
 
 
 def make_pictures(folder: Path, pattern: str) -> None:
@@ -102,8 +122,8 @@ def make_pictures(folder: Path, pattern: str) -> None:
     chosen = [one for one in pictures() if fnmatch(one.name, pattern)]
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program("chromium", "chromium"), args=CHROMIUM_ARGS)
-        if fnmatch("outage", pattern):
-            make_outage_picture(browser, folder)
+        if pattern == "demo":
+            make_demo_pictures(browser, folder)
         for count in COUNTS:
             of_count = [one for one in chosen if one.services == count]
             if of_count:

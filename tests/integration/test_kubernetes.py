@@ -32,6 +32,7 @@ VERSIONS = ("1.31", "1.34", "1.37")
 MANIFESTS: dict[str, Any] = {file.stem: yaml.safe_load(file.read_text()) for file in sorted(FOLDER.glob("*.yaml"))}
 KUSTOMIZATION = MANIFESTS.pop("kustomization")
 WITHOUT_SCHEMA = {"servicemonitor"}  # its kind is defined by the Prometheus Operator
+INSTALL = ROOT / "docs" / "install.md"
 DEPLOYMENTS = ("deployment", "sidecar")
 CONFIG_FOLDER, SECRETS_FOLDER = "/etc/svcnode", "/etc/svcnode-secrets"
 SECRETS = {"operator-token": "0123456789abcdef0123", "ledger-password": "let-me-in"}
@@ -114,6 +115,15 @@ def test_selectors_ports_mounts_and_tokens_of_the_manifests_agree() -> None:
     assert pod("sidecar")["terminationGracePeriodSeconds"] > 30
     listed = {name.removesuffix(".yaml") for name in KUSTOMIZATION["resources"]}
     assert listed == set(MANIFESTS) - {"sidecar", "servicemonitor"}
+
+
+def test_the_documented_secret_has_every_key_that_the_configuration_reads() -> None:
+    (command,) = re.findall(r"^kubectl create secret generic (.*)$", INSTALL.read_text(), re.MULTILINE)
+    name, *literals = command.split()
+    (volume,) = (volume for volume in pod("deployment")["volumes"] if volume["name"] == "secrets")
+    assert name == volume["secret"]["secretName"]
+    keys = {literal.split("=")[1] for literal in literals}
+    assert keys == set(re.findall(rf'file = "{SECRETS_FOLDER}/(.+?)"', config()))
 
 
 def test_a_pod_that_drains_gets_no_traffic_but_can_be_asked_for_its_health_and_is_scraped_once() -> None:

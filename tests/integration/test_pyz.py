@@ -5,9 +5,11 @@ from __future__ import annotations
 import fcntl
 import os
 import random
+import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 from zipfile import ZipFile
 
@@ -20,9 +22,10 @@ from scripts.release.pyz_unpack import ABI
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
 pytestmark = pytest.mark.wide
+
+INSTALL = Path(__file__).parents[2] / "docs" / "install.md"
 
 # Stands for svcnode: prints its folder and its arguments.
 FAKE = {
@@ -83,6 +86,23 @@ def test_the_packages_are_unpacked_once_into_a_folder_of_this_user_only(file: Pa
     age(folder, days=100)
     assert run(file, home)[0] == 8
     assert folder.stat().st_mtime > time.time() - 86400, "each start counts as use"
+
+
+def test_the_file_is_a_command_when_it_is_installed_as_documented(file: Path, home: Path, tmp_path: Path) -> None:
+    (command,) = re.findall(r"`(install -D svcnode\.pyz /\S+)`", INSTALL.read_text())
+    target = command.split()[-1]
+    subprocess.run(command.replace(" /", f" {tmp_path}/").split(), cwd=file.parent, check=True)
+    environ = {"HOME": str(home), "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
+    done = subprocess.run([f"{tmp_path}{target}", "serve"], env=environ, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split()[-1]) == (7, "serve"), done.stderr
+
+
+def test_another_folder_can_be_chosen(file: Path, home: Path, tmp_path: Path) -> None:
+    chosen = tmp_path / "chosen"
+    chosen.mkdir(mode=0o700)
+    code, out, _ = run(file, home, {"XDG_CACHE_HOME": str(chosen)})
+    assert (code, out.startswith(f"{chosen}/")) == (7, True)
+    assert not (home / ".cache").exists()
 
 
 def test_processes_that_start_at_once_share_one_folder(file: Path, home: Path) -> None:

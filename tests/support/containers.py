@@ -15,7 +15,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from tests.support.debian import bare_debian
+from tests.support.debian import PRINT_VERSION, bare_debian, download_packages
 from tests.support.processes import DEADLINE_S
 from tests.support.servers.base import descendants, wait_until
 from tests.support.servers.provision import program, skip_or_fail
@@ -28,7 +28,6 @@ BUILD_TIMEOUT_S = 500
 BASE = "localhost/svcnode-test-base"
 IMAGE = "localhost/svcnode-test"
 BASE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # that of common base images
-SDISTS = "nkeys,oncalendar"  # packages that have no wheel
 # The arguments: root, volume, pairs of a path and where it is mounted, --, command. /run is in memory.
 _ENTER = """
 set -e
@@ -110,24 +109,11 @@ class ImageStore:
         return {"BASE": BASE, "IMAGE": IMAGE, "BUILDAH": shlex.join(self._buildah), "BUILD_FLAGS": flags}
 
     def _download_packages(self) -> Path:
-        python = ROOT / ".uv" / "bin" / "python"
-        if not python.exists():
-            skip_or_fail("no .uv: run make setup")
         base = self.buildah("from", BASE)
-        version = self.buildah("run", "--isolation", "chroot", base, "python3", "-c", _PRINT_VERSION)
+        version = self.buildah("run", "--isolation", "chroot", base, *PRINT_VERSION)
         self.buildah("rm", base)
-        pins, packages = self._folder / "pins.txt", self._folder / "packages"
-        files = [str(ROOT / "requirements" / name) for name in ("runtime.txt", "build.txt")]
-        select = ["--no-deps", "--generate-hashes", "--python-version", version, "--python-platform", "linux"]
-        download = ["--no-deps", "--require-hashes", "--only-binary=:all:", f"--no-binary={SDISTS}"]
-        download += ["--python-version", version.rpartition(".")[0], "--dest", str(packages), "--requirement"]
-        for command in (
-            [str(python.with_name("uv")), "pip", "compile", "--quiet", *select, *files, "--output-file", str(pins)],
-            [str(python), "-m", "pip", "download", "--quiet", "--disable-pip-version-check", *download, str(pins)],
-        ):
-            ended = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False)
-            if ended.returncode:
-                skip_or_fail(f"the packages of the image cannot be had: {ended.stderr[-500:]}")
+        packages = self._folder / "packages"
+        download_packages(packages, version, "runtime", "build")
         return packages
 
     def config(self) -> ImageConfig:
@@ -156,9 +142,6 @@ class ImageStore:
             (image,) = json.loads(self.buildah("images", "--json", f"{name}:latest"))
             sizes[name] = _size_bytes(image["size"])
         return sizes
-
-
-_PRINT_VERSION = "import platform; print(platform.python_version())"
 
 
 def _size_bytes(text: str) -> int:

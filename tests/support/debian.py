@@ -13,9 +13,12 @@ import pytest
 from tests.support.servers.provision import cache_folder, program, skip_or_fail
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 BUILD_TIMEOUT_S = 600
+PRINT_VERSION = ("python3", "-c", "import platform; print(platform.python_version())")
+_ROOT = Path(__file__).parents[2]
+_SDISTS = "nkeys,oncalendar"  # packages that have no wheel
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SOURCES = (Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*.sources")))
 
@@ -49,6 +52,28 @@ def _build(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False)
     if done.returncode:
         skip_or_fail(f"{command[0]} failed: {done.stderr[-500:]}")
+
+
+def download_packages(folder: Path, version: str, *pins: str, more: Sequence[str] = ()) -> None:
+    """The pinned packages of requirements/ for this version of Python: what is tested needs no index.
+
+    `more` are further packages, in the versions of requirements/dev.txt.
+    """
+    python = _ROOT / ".uv" / "bin" / "python"
+    if not python.exists():
+        skip_or_fail("no .uv: run make setup")
+    folder.mkdir(exist_ok=True)
+    pinned = folder / "pins.txt"
+    files = [str(_ROOT / "requirements" / f"{name}.txt") for name in pins]
+    select = ["--generate-hashes", "--python-version", version, "--python-platform", "linux"]
+    download = ["--no-deps", "--require-hashes", "--only-binary=:all:", f"--no-binary={_SDISTS}"]
+    download += ["--python-version", version.rpartition(".")[0], "--dest", str(folder), "--requirement", str(pinned)]
+    named = folder / "more.in"
+    named.write_text("\n".join(more), encoding="utf-8")
+    select += ["--constraint", str(_ROOT / "requirements" / "dev.txt")] if more else ["--no-deps"]
+    uv = str(python.with_name("uv"))
+    _build([uv, "pip", "compile", "--quiet", *select, *files, str(named), "--output-file", str(pinned)])
+    _build([str(python), "-m", "pip", "download", "--quiet", "--disable-pip-version-check", *download])
 
 
 class Machine:

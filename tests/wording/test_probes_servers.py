@@ -22,6 +22,7 @@ from svcnode.probes.libpq import PostgresqlError
 from svcnode.probes.mysql import MysqlProbe
 from svcnode.probes.postgresql import PostgresqlProbe
 from svcnode.probes.redis import RedisProbe
+from svcnode.probes.sql import Row
 from tests.integration.probes.test_grpc import headers_only, reset_stream, with_body
 from tests.integration.probes.test_memcached import answering
 from tests.support.backends import Backend, Peer, ReceivedRequest, http_response, sending
@@ -66,7 +67,7 @@ def http_reasons(scheme: str, cases: Iterable[tuple[Callable[[ReceivedRequest], 
 
 
 def beacon_node(health: int, distance: object = 0, **flags: bool) -> Callable[[ReceivedRequest], bytes]:
-    sync = {"sync_distance": distance, "head_slot": "0", **flags}
+    sync = {"sync_distance": distance, "head_slot": "0", "is_syncing": False, **flags}
     chain = {"genesis_time": "1606824023", "SECONDS_PER_SLOT": "12", "connected": "0"}
     body = json.dumps({"data": sync | (chain if distance == 1 else {})})
     return lambda request: http_response(health) if request.target.endswith("/health") else http_response(200, body)
@@ -352,7 +353,14 @@ def answering_from(answers: list[Any]) -> Callable[..., Any]:
 
 def test_mysql_states(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
     answers: list[Any] = []
-    monkeypatch.setattr(mysql, "_rows", answering_from(answers))
+    rows_of = answering_from(answers)
+
+    async def query_row(*given: Any) -> Row:
+        rows = await rows_of(*given)
+        return Row.of(rows[0], rows[0].values()) if rows else Row()
+
+    monkeypatch.setattr(mysql, "_rows", rows_of)
+    monkeypatch.setattr(mysql, "_query_row", query_row)
     connection: Any = SimpleNamespace(thread_id=lambda: 1)
     url = Url.parse("mysql://me@HOST/ledger")
 

@@ -115,7 +115,7 @@ def _run(argv: Sequence[str] | None) -> int:
 
 
 def build_parser(command_line: Sequence[str] = ()) -> argparse.ArgumentParser:
-    """Of the command that begins the command line only, or else of all commands: each takes time and memory."""
+    """Knows only the command that the command line begins with, since each one costs time and memory; otherwise all."""
     parser = CommandParser(
         prog="svcnode",
         allow_abbrev=False,

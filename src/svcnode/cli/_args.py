@@ -74,7 +74,7 @@ class CommandParser(argparse.ArgumentParser):
         self.exit(EXIT_USAGE, f"{self.prog}: error: {message}\n")
 
     def reject_unknown(self, arguments: Sequence[str]) -> NoReturn:
-        """Arguments that no part of the command takes."""
+        """Ends with an error about arguments that the command does not have."""
         option = next((text.partition("=")[0] for text in arguments if text.startswith("-")), "")
         hint = _RETIRED.get(option) if option else None
         if option and hint is None and (near := closest_match(option, self._option_string_actions)):
@@ -82,7 +82,7 @@ class CommandParser(argparse.ArgumentParser):
         self.error(f"unrecognized arguments: {' '.join(arguments)}{f'; {hint}' if hint else ''}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:  # noqa: ANN401
-        """An unknown command gets the closest one; argparse lists all."""
+        """For an unknown command, suggests the most similar one. argparse would list them all."""
         if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
             known = [*action.choices, *(name for name in self._option_string_actions if name.startswith("--"))]
             near = f"--{value}" if f"--{value}" in known else closest_match(value, known)
@@ -137,7 +137,7 @@ def utf8_text(argument: str) -> str:
 
 
 def read_secret(option: str, argument: str) -> str:
-    """The text, or with @FILE that of a file, so that it is not in the list of processes."""
+    """The text itself or, for @FILE, the content of the file, which keeps a secret out of the list of processes."""
     if not argument.startswith("@"):
         return argument
     try:
@@ -156,7 +156,7 @@ def reason_text(argument: str) -> str:
 def add_control_options(
     parser: argparse.ArgumentParser, *, with_registry: bool = False, with_owner: bool = False
 ) -> None:
-    """With `with_registry`, the command also works without the node, by the registry of its replicas.
+    """With `with_registry`, the command also works while the node is unreachable, through the registry of its replicas.
 
     With `with_owner`, what it writes there belongs to an owner. Otherwise it belongs to the node.
     """
@@ -194,7 +194,7 @@ def add_registry_option(parser: argparse._ActionsContainer, meaning: str) -> Non
 
 
 def service_client(arguments: argparse.Namespace) -> ControlClient | BlockingRegistryClient:
-    """The client by which services are registered and reported, and all replicas drained and maintained."""
+    """The client that registers and reports services, and that drains or maintains all replicas."""
     if arguments.registry is not None:
         from svcnode.cli import _registry_args
 
@@ -210,7 +210,7 @@ def service_client(arguments: argparse.Namespace) -> ControlClient | BlockingReg
 
 
 def control_client(arguments: argparse.Namespace) -> ControlClient:
-    """The default of `timeout`, which a command may set, is that of the client."""
+    """Without `timeout`, the client uses its own."""
     from svcnode.control.client import DEFAULT_TIMEOUT, ControlClient
 
     by = arguments.by or os.environ.get("SUDO_USER", "")
@@ -269,7 +269,7 @@ def settings_reader(file: Path | None, arguments: argparse.Namespace) -> Callabl
 
 
 def config_warnings(settings: Settings) -> dict[str, str]:
-    """By text, the event in the log: of what is valid and may not do what was meant."""
+    """Warnings about what is valid but may not be what you meant: from the text to the event that is logged."""
     heartbeats = dict.fromkeys(_heartbeat_warnings(settings), "heartbeat_unsupported")
     targets = dict.fromkeys(_target_warnings(settings), "notification_target_unmatched")
     public = dict.fromkeys(_public_warnings(settings), "public_unmatched")
@@ -287,7 +287,7 @@ def _secret_warnings(settings: Settings) -> Iterator[str]:
 
 
 def _public_warnings(settings: Settings) -> Iterator[str]:
-    """As above, for what is published."""
+    """The warnings about [public]."""
     if settings.public is None:
         return
     services = [one.definition.service for one in settings.services]
@@ -307,7 +307,7 @@ def _public_warnings(settings: Settings) -> Iterator[str]:
 
 
 def _target_warnings(settings: Settings) -> Iterator[str]:
-    """For targets of services that the file does not have. A program or another replica may register them."""
+    """For targets that name a service which is not in the file. A program or another replica may still register it."""
     services = [one.definition.service for one in settings.services]
     ids, groups = {service.id for service in services}, {service.group for service in services}
     tags = {tag for service in services for tag in service.tags}

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def run_quietly(work: Coroutine[Any, Any, None]) -> None:
-    """Like `asyncio.run`, but without the tracebacks of drivers, also of their tasks that end with the loop.
+    """Like `asyncio.run`, but hides the tracebacks of drivers, including those of tasks that end with the loop.
 
     The verdict reports the same failure.
     """

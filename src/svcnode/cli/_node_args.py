@@ -78,7 +78,7 @@ async def sources_from(arguments: Namespace, registry: RegistryNodes | None) -> 
 
 
 def _source(arguments: Namespace, location: str, url: str, in_registry: RegistryEntry | None = None) -> NodeSource:
-    """`location` is where the URL is, for error messages."""
+    """`location` says where the URL was found, for error messages."""
     prefixes = DEFAULT_PREFIXES if arguments.prefix is None else (arguments.prefix,)
     # The snapshot applies --timeout to a node as a whole, and extends it while this process is slow. The client's own
     # timeout comes after that.
@@ -141,7 +141,7 @@ def _read_list(file: str) -> str:
 
 
 class RegistryNodes:
-    """The live replicas of all nodes of a registry, and the nodes without one that can be asked."""
+    """All live replicas in a registry, and the nodes that have no replica which can be asked."""
 
     def __init__(self, arguments: Namespace, etcd: EtcdClient, address: RegistryAddress) -> None:
         self._arguments = arguments
@@ -176,7 +176,7 @@ async def open_registry_nodes(arguments: Namespace) -> AsyncIterator[RegistryNod
 
 
 def _entries_of_node(name: str, node: NodeReplicas) -> Iterator[RegistryEntry]:
-    """One for each replica with a URL, or one that says that there is none."""
+    """An entry for each replica with a URL or, if there is none, one entry that says so."""
     replicas = sorted(node.live)
     known = f"services: {node.service_count}, live replicas: {', '.join(replicas) or 'none'}"
     urls = {replica: getattr(node.live[replica], "url", "") for replica in replicas}
@@ -188,7 +188,7 @@ def _entries_of_node(name: str, node: NodeReplicas) -> Iterator[RegistryEntry]:
 
 
 class _NodeWithoutUrl:
-    """In place of the client of a node that only the registry knows. Its health is not known."""
+    """Stands in for the client of a node that only the registry knows; nobody can ask for its health."""
 
     deviations = ()
 

@@ -75,7 +75,7 @@ class Notified:
     exit_status: int = 0
 
     def after(self, message: bytes, now_s: float) -> Notified:
-        """Whatever the message is."""
+        """The state after a message; any message is allowed."""
         lines = message.removesuffix(b"\0").split(b"\n")
         new = replace(self, status=_last(lines, b"STATUS=", self.status))
         if b"READY=1" in lines:
@@ -95,7 +95,7 @@ class Notified:
 
     @property
     def expires_at_s(self) -> float:
-        """When it is Down if it says nothing more."""
+        """When the service becomes Down unless the program says something before."""
         return self.alive_at_s + self.watchdog_s
 
     def report(self, now_s: float) -> Report:
@@ -113,7 +113,7 @@ class Notified:
                 return Report("up", self.text("" if self.phase is Phase.READY else "reloading"))
 
     def text(self, about: str) -> str:
-        """With what the program has said. Its own text is the last, because a long one is cut."""
+        """The reason, with what the program has said. The program's own text comes last, because a long one is cut."""
         parts = [about] if about else []
         if self.errno:
             parts.append(f"errno {self.errno} ({os.strerror(self.errno).lower()})")
@@ -160,7 +160,7 @@ class NotificationSocket:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """After the messages that have been sent until now."""
+        """Handles the messages that were sent before, then closes the socket."""
         self._socket.shutdown(socket.SHUT_RD)
         self._thread.join()
         self._socket.close()
@@ -193,7 +193,7 @@ class NotificationSocket:
 
 
 def passed_on(message: bytes) -> tuple[bytes, bool]:
-    """What of a message is for the service manager, and whether it is said only once."""
+    """The part of a message that is meant for the service manager, and whether it is passed on only once."""
     lines = [line for line in message.removesuffix(b"\0").split(b"\n") if line.partition(b"=")[0] in _PASSED_ON]
     return b"\n".join(lines), any(line in _SAID_ONCE for line in lines)
 

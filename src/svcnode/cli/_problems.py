@@ -1,8 +1,8 @@
 """The problems of a node, and which are acknowledged, for `svcnode status` and `svcnode watch`.
 
-The interface does not say it. So nodes on this machine, which need no token, are asked for their problems; and the node
-of the configuration, whose token this machine may know. Without an answer, the statuses of the interface are all; if
-the answer does not come in time, a remark says so.
+The interface does not tell them. So nodes on this machine are asked for them, which need no token, and the node of the
+configuration, whose token this machine may know. If a node does not tell its problems, only the statuses of the
+interface are shown; if its answer takes too long, a remark says so.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _operator_url(arguments: argparse.Namespace) -> OperatorUrl:
 
 
 async def _fetch(arguments: argparse.Namespace) -> dict[str, Any] | None:
-    """None: the node does not say it here. Raises TimeoutError."""
+    """None if the node does not tell its problems to this machine. Raises TimeoutError."""
     try:
         if arguments.url is not None and not is_local_address(node_address(arguments.url)):
             return None

@@ -39,9 +39,9 @@ MAX_NAMED_NODES = 10
 
 
 def registry_settings(arguments: argparse.Namespace) -> RegistrySettings:
-    """With --registry, the file is not read: it may be of another node, whose password is not for this registry.
+    """With --registry, only the environment is read, not the file.
 
-    The environment is.
+    The file may belong to another node, whose password must not be sent to this registry.
     """
     if arguments.registry is None:
         return load_registry(find_node_file(arguments.config), os.environ)
@@ -69,7 +69,7 @@ async def open_registry(arguments: argparse.Namespace) -> AsyncIterator[tuple[Et
 
 @contextmanager
 def registry_errors() -> Iterator[None]:
-    """The errors of etcd say only the endpoint."""
+    """Says that an error is about the registry. The errors of etcd name only the endpoint."""
     try:
         yield
     except RegistryError as exc:
@@ -91,7 +91,7 @@ def service_client(arguments: argparse.Namespace) -> BlockingRegistryClient:
 
 
 def user_name() -> str:
-    """Of this process; empty if it has none."""
+    """The user of this process; empty if it has no name."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):
@@ -188,7 +188,7 @@ class BlockingRegistryClient:
         return fields
 
     def _check_node(self) -> None:
-        """Once. What is written may be there before its node; but the name of the node may also be misspelled."""
+        """Warns once if the registry has no such node: it may come later, but its name may also be misspelled."""
         if not self._is_node_checked:
             self._is_node_checked = True
             with suppress(RegistryError):

@@ -88,7 +88,7 @@ def _configuration_lines(settings: Settings) -> Iterator[str]:
 
 
 def _notes(settings: Settings) -> dict[str, str]:
-    """By text, the code."""
+    """The notes: from the text to its code."""
     return {
         **config_warnings(settings),
         **dict.fromkeys(_constant_health_notes(settings.services), "health_constant"),

@@ -1,6 +1,6 @@
 """`svcnode register`, `deregister`, `beat`, `issue`, `drain`, `maintain`, `ack`, `note`, `reload`: change a node.
 
-The first three, `drain` and `maintain` also work by the registry of a node on several machines.
+The first three, `drain` and `maintain` also work through the registry of a node on several machines.
 """
 
 from __future__ import annotations
@@ -379,7 +379,7 @@ def _exists(read: Callable[[], object]) -> bool:
 
 
 def _last_maintenance(client: ServiceClient, service_id: str | None) -> MaintenanceDocument | None:
-    """The one that ends last, of the service or of the node."""
+    """The maintenance that ends last, whether of the service or of the node."""
     assert isinstance(client, ControlClient), "the registry is asked for all replicas only"
     return client.node()["maintenance"] if service_id is None else client.service(service_id)["maintenance"]
 

@@ -52,12 +52,11 @@ examples:
 
 def configure(parser: CommandParser) -> None:
     parser.description = (
-        "Explain why a service is Up, Initializing or Down: the last checks, the rule that\n"
-        "decided, what would change the status, and how to fix the cause. Without\n"
+        "Explain why a service is Up, Initializing or Down: the last checks, the rule that "
+        "decided, what would change the status, and how to fix the cause. Without "
         "--service: explain the health of the node, and its problems, the worst first."
     )
     parser.epilog = _EPILOG
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.failure_exit_code = EXIT_UNKNOWN
     add = parser.add_argument
     add("url", nargs="?", type=_node_url, metavar="URL", help="address of the node: host:port, a URL, or unix:/path")
@@ -69,7 +68,7 @@ def configure(parser: CommandParser) -> None:
 
 
 def _node_url(text: str) -> str:
-    """The URL of a node. A word is taken for the id of a service, not for a host, which also needs its port."""
+    """The URL of a node. A single word is probably meant as the id of a service: a host would need its port, too."""
     if re.fullmatch(r"[^:/.]*", text):
         raise argparse.ArgumentTypeError(f"to explain a service, write --service {shlex.quote(text)}")
     return text

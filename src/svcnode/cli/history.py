@@ -1,11 +1,10 @@
-"""`svcnode history [ID]`: what happened: outages, the health of the node, and events around them.
+"""`svcnode history [ID]` shows what happened: outages, changes of the node's health, and events around them.
 
 It asks the running node. If that does not answer, it reads the history file of the configuration.
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
 import io
 import json
@@ -23,6 +22,7 @@ from svcnode.core.units import format_duration, iso_time, utc_text
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
@@ -69,16 +69,20 @@ examples:
 
 def configure(parser: CommandParser) -> None:
     parser.description = (
-        "Show what happened, one line for each outage and each event, in the order of time:\n"
-        "outages with their durations, the health of the node, restarts, reloads, drains,\n"
+        "Show what happened, one line for each outage and each event, in the order of time: "
+        "outages with their durations, the health of the node, restarts, reloads, drains, "
         "issues, maintenance, acknowledgements, messages, and notes (svcnode note)."
     )
     parser.epilog = _EPILOG
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.failure_exit_code = EXIT_UNKNOWN
     add = parser.add_argument
     add("id", nargs="?", metavar="ID", help="id of a service (default: the node and all services)")
-    add("--since", default=DEFAULT_SINCE, metavar="TIME", help=f"the begin (default: {DEFAULT_SINCE} ago)")
+    add(
+        "--since",
+        default=DEFAULT_SINCE,
+        metavar="TIME",
+        help=f"show what happened from this time on (default: {DEFAULT_SINCE} ago)",
+    )
     add_end_options(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="print a table as CSV")
@@ -149,13 +153,13 @@ async def _read_file(path: Path, ids: Sequence[str], since_s: float, until_s: fl
 
 
 def _check_known(unknown: Iterable[str]) -> None:
-    """A misspelled id must not look like a service with which nothing has happened."""
+    """Rejects an unknown id: a misspelled one must not look like a service to which nothing happened."""
     for one in unknown:
         raise ServiceNotFoundError(f'service not found: "{one}" is not registered, and the history does not have it')
 
 
 def _check_count(items: Sequence[Item]) -> None:
-    """The pages begin with the oldest, so a list that ends early would hide what happened last."""
+    """Rejects a long list: it begins with the oldest items, so if it were cut, it would hide what happened last."""
     if len(items) > MAX_ITEMS:
         raise InvalidValueError(
             f"more than {MAX_ITEMS:,} entries in this period; give a later --since, an earlier --until, or the id of a "

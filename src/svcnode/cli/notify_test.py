@@ -134,7 +134,7 @@ def send_test_messages(identity: Identity, notify: NotifySettings | None, target
 
 
 def _selected_targets(notify: NotifySettings | None, target_number: int | None) -> dict[int, tuple[str, Target]]:
-    """By number: the name and the target."""
+    """The chosen targets: from the number to the name and the target."""
     targets: list[tuple[str, Target]] = [] if notify is None else [(one.name, one.target) for one in notify.routes]
     if notify is not None and notify.heartbeat is not None:
         targets.append((notify.heartbeat.name, notify.heartbeat))

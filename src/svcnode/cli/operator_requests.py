@@ -76,7 +76,7 @@ def _parse_json(body: bytes) -> object:
 
 
 async def fetch_problems(url: OperatorUrl) -> Any:  # noqa: ANN401  any JSON
-    """Those of `/problems`; a node of an older version has only `/details`, which may be much longer."""
+    """The problems of a node from `/problems`, or from `/details`, which is longer, if its version is older."""
     async with operator_requests(url) as get_json:
         try:
             return await get_json("/problems")

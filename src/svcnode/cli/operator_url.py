@@ -84,7 +84,7 @@ def _server(source: Source, *keys: str) -> ServerTable:
 
 
 def _operator_address(server: ServerTable, source: Source) -> Address:
-    """The operator address; of several, one on this machine, which other addresses may not be reachable from."""
+    """The operator address; of several, one on this machine, since the others may not be reachable from here."""
     with source.error_context("server", "operator"):
         if not server.operator:
             raise InvalidValueError("is false, so this node has no operator surface to ask")
@@ -188,7 +188,7 @@ def _pinned_tls_context(certificate: Path) -> ssl.SSLContext:
 
 
 def _load_first_certificate(file: str | None) -> ssl.SSLContext:
-    """Without the authorities that follow in the file: they issue certificates for others, too."""
+    """Leaves out the authorities that follow in the file, because they also issue certificates for others."""
     first, end, _ = Path(str(file)).read_text(encoding="utf-8", errors="replace").partition(_END_OF_CERTIFICATE)
     if not end:
         raise ValueError("no certificate")

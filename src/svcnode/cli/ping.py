@@ -93,7 +93,7 @@ def _connect(address: Address, timeout_s: float) -> socket.socket:
 
 
 def _tls_context() -> ssl.SSLContext:
-    """Accepts any certificate: nothing secret is sent, and the file of a renewed one is not yet that of the node."""
+    """Accepts any certificate: nothing secret is sent, and the node may not have read a renewed certificate yet."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

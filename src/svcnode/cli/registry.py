@@ -155,7 +155,7 @@ def _service_fields(service: SharedService, view: RegistryView) -> dict[str, Any
 
 
 def _differs(service: SharedService, view: RegistryView, owner: str) -> bool:
-    """Whether the owner defines the service otherwise than the one that wrote last, whose definition applies."""
+    """Whether this owner's definition differs from the one that applies, which is the one that was written last."""
     definition = view.definition(service.id, owner)
     return definition is not None and definition.options != service.definition.options
 
@@ -190,7 +190,7 @@ def _service_row(service: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def _owner_text(owner: str, marks: list[str]) -> str:
-    """What the registry has lost is shown by its original owner."""
+    """The owner; for what the registry has lost, the original one."""
     found = ", ".join(["lost"] * is_lost(owner) + marks)
     return f"{original_owner(owner)} ({found})" if found else owner
 
@@ -217,7 +217,7 @@ async def _forget(etcd: EtcdClient, settings: RegistrySettings, arguments: argpa
 
 
 async def _accept(etcd: EtcdClient, settings: RegistrySettings, arguments: argparse.Namespace) -> int:
-    """What goes is listed as a whole: nothing is forgotten in silence."""
+    """Lists everything that is given up, so that nothing is lost unnoticed."""
     node = _node_of(settings)
     keys = await accept_losses(etcd, node_root(settings.registry.prefix, node), arguments.names)
     if not keys:
@@ -227,7 +227,7 @@ async def _accept(etcd: EtcdClient, settings: RegistrySettings, arguments: argpa
 
 
 def _named(keys: Sequence[RegistryKey], count: int) -> Iterator[str]:
-    """The services and issues of the keys, at most so many of each."""
+    """The services and issues that the keys name, up to a maximum of each."""
     for kind in (KeyKind.SERVICES, KeyKind.ISSUES):
         names = [*dict.fromkeys(key.names[0] for key in keys if key.kind is kind)]
         if names:

@@ -1,11 +1,10 @@
-"""`svcnode report`: what a period was like: availability, outages, latencies and error budgets.
+"""`svcnode report` sums up a period: availability, outages, latencies and error budgets.
 
 It asks the running node. If that does not answer, it reads the history file of the configuration.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -33,6 +32,7 @@ from svcnode.operator.report_views import (
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
@@ -70,17 +70,16 @@ examples:
 
 def configure(parser: CommandParser) -> None:
     parser.description = (
-        "Show what a period was like for the node and each service: availability, outages,\n"
-        "the longest, the mean time to recover, latencies, and what is left of the error\n"
+        "Show what a period was like for the node and each service: availability, outages, "
+        "the longest, the mean time to recover, latencies, and what is left of the error "
         "budget of its slo. The least available services come first."
     )
     parser.epilog = _EPILOG
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.failure_exit_code = EXIT_UNKNOWN
     period = parser.add_mutually_exclusive_group()
     period.add_argument("--week", dest="since", action="store_const", const="7d", help="the last 7 days")
     period.add_argument("--month", dest="since", action="store_const", const="30d", help="the last 30 days (default)")
-    period.add_argument("--since", metavar="TIME", help="the begin")
+    period.add_argument("--since", metavar="TIME", help="the start of the period")
     add_end_options(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="print a table as CSV, one row for each service")
@@ -135,7 +134,7 @@ async def _read_file(path: Path, config: Path | None, past: Past) -> Document:
 
 
 def _configured_services(config: Path | None) -> list[NamedService]:
-    """Names and objectives of the file, which may have errors elsewhere."""
+    """Names and objectives from the file, even if it has errors in other places."""
     from svcnode.config.sources import Source
     from svcnode.core.model import parse_slo
     from svcnode.operator.report import NamedService

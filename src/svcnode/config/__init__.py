@@ -107,7 +107,7 @@ def load(
     flags: Iterable[Override] = (),
     services: Iterable[NamedProbe] = (),
 ) -> Settings:
-    """Raises `ConfigError` for the first error: the key, the file and line, and the fix. It has the `others`."""
+    """Raises a `ConfigError` for the first error: key, file, line and fix. Its `others` are the other errors."""
     # If it fails, its secrets stay hidden: the error may quote them.
     with SecretScope() as secrets:
         source = Source(file, environ, flags, services)
@@ -115,7 +115,7 @@ def load(
 
 
 def node_environ(file: Path | None, environ: Mapping[str, str]) -> Mapping[str, str]:
-    """For commands about a node: with the folders that systemd gives only to the node itself, if this is its file."""
+    """The environment for commands about a node, with the node's folders if this is the file that systemd runs."""
     if file is None or environ.keys() & SYSTEM_DIRECTORIES.keys() or not _is_of_system(file):
         return environ
     name = "svcnode" if file.name == SYSTEM_FILE.name else f"svcnode@{file.stem}"
@@ -131,29 +131,29 @@ def _is_of_system(file: Path) -> bool:
 
 
 def load_control(file: Path | None, environ: Mapping[str, str]) -> ControlSettings | None:
-    """Only [node] and [control], as for `load_notify`. For clients."""
+    """Reads only [node] and [control], as `load_notify` does; for clients."""
     return control_from(Source(file, node_environ(file, environ), ()))
 
 
 def load_history(file: Path | None, environ: Mapping[str, str]) -> HistorySettings:
-    """Only [node] and [history], as `load_control`."""
+    """Reads only [node] and [history], as `load_notify` does."""
     return node_history_from(Source(file, node_environ(file, environ), ()))
 
 
 def load_notify(file: Path | None, environ: Mapping[str, str]) -> tuple[Identity, NotifySettings | None]:
-    """Only [node], [operator] and [notify]: other tables may be invalid, and secrets of services missing."""
+    """Reads only [node], [operator] and [notify]: other tables may be invalid, and the secrets of services missing."""
     return notify_from(Source(file, environ, ()))
 
 
 def load_registry(file: Path | None, environ: Mapping[str, str], flags: Iterable[Override] = ()) -> RegistrySettings:
-    """Only [node] and [sharing], as for `load_notify`."""
+    """Reads only [node] and [sharing], as `load_notify` does."""
     from svcnode.config.sharing import registry_settings_from  # few nodes are shared
 
     return registry_settings_from(Source(file, environ, flags))
 
 
 def load_service(file: Path | None, environ: Mapping[str, str], service_id: str) -> ServiceSettings:
-    """Only this service, as for `load_notify`."""
+    """Reads only this service, as `load_notify` does with its tables."""
     return configured_service(Source(file, environ, ()), service_id)
 
 

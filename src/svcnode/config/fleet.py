@@ -42,7 +42,7 @@ class FleetSettings:
 def fleet_from(
     fleet: FleetTable, source: Source, options: ServiceOptions, *, is_timing_right: bool
 ) -> FleetSettings | None:
-    """None if there is an error. `options`: of the services, with those of [defaults]."""
+    """None if there is an error. `options` are those of the services, which include [defaults]."""
     is_file = "file" in fleet
     if not fleet.is_right("registry", "file"):
         return None
@@ -69,7 +69,7 @@ def fleet_from(
 
 
 def _probe_options(given: Mapping[str, Any], source: Source) -> Mapping[str, Any]:
-    """Parsed once, so that no secret is read again for each node."""
+    """The options are parsed once, so that their secrets are not read again for each node."""
     of_one_node = [key for key in ("url", "service") if key in given]
     for key in of_one_node:
         source.report(("fleet", "probe", key), "cannot be the same for all nodes; remove this key")

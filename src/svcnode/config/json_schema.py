@@ -182,7 +182,7 @@ def _probe_schema() -> Schema:
 
 
 def _kinds() -> Iterator[tuple[type, list[str]]]:
-    """Each kind with its schemes; those with TLS apart from those without."""
+    """Each kind with its schemes. Schemes with TLS are separate from those without."""
     schemes_by_kind: dict[tuple[str, bool], list[str]] = {}
     for scheme, target in KINDS.items():
         path = target.partition(" ")[0]
@@ -203,7 +203,7 @@ def _scheme(schemes: list[str]) -> Schema:
 
 
 def _url_of_kind(kind: Any) -> Schema:  # noqa: ANN401  a kind of probes
-    """The URL alone."""
+    """A probe that is only a URL."""
     if any(is_required(field) for field in _options(kind).values()):
         return {"type": "object"}  # its required option needs a table
     return {"pattern": f"^[^:]+:{kind.url_form.pattern(is_alone=True)}$"}
@@ -238,7 +238,7 @@ def _rules_of_kind(kind: Any, schemes: list[str]) -> Iterator[Schema]:  # noqa: 
 
 
 def _not_twice(option: str, in_url: str) -> Schema:
-    """What the URL has is not an option, too."""
+    """Forbids options for what is already in the URL."""
     in_both = {"properties": {"url": {"pattern": in_url}, option: {"not": {"const": ""}}}, "required": ["url", option]}
     return {"not": in_both}
 

@@ -91,9 +91,9 @@ class Table:
         return name in self.given
 
     def is_right(self, *names: str) -> bool:
-        """Whether none of these keys has an error."""
+        """Whether all of these keys are free of errors."""
         return self.wrong.isdisjoint(names)
 
     def given_keys(self, names: Collection[str]) -> dict[str, Any]:
-        """Those of the keys that are given, as written."""
+        """Which of these keys are given, as they are written."""
         return {name: self.given[name] for name in names if name in self.given}

@@ -31,7 +31,7 @@ def others_can_write(path: Path) -> bool:
 
 
 def _others_may(path: Path, permission: int) -> bool:
-    """Users that are neither the owner nor in the group. They also need to get through every folder of the path."""
+    """Whether users may who are neither the owner nor in the group. They also need access to every folder above."""
     try:
         real = path.resolve()
         return bool(real.stat().st_mode & permission) and all(
@@ -44,7 +44,7 @@ def _others_may(path: Path, permission: int) -> bool:
 def exposed_secret_line(file: Path | None, secrets: SecretScope, environ: Mapping[str, str]) -> int | None:
     """The first line with a secret in a configuration that others can read; None if there is none.
 
-    What the file takes from variables is not in it, even if the same word is: the value of a variable may be anything.
+    A secret from a variable is not in the file, even if the file has the same word somewhere by chance.
     """
     if file is None or not others_can_read(file):
         return None

@@ -55,7 +55,7 @@ def public_from(
 
 
 def _other_owner(path: str, prefixes: Sequence[str], reserved: Sequence[str]) -> str | None:
-    """What of the node the requests to this path would be taken from."""
+    """The part of the node that already answers at this path; None if there is none."""
     first_segment = path.split("/")[1]
     for prefix in prefixes:
         is_inside = f"{path}/".startswith(f"{prefix}/") if prefix else first_segment == "node"

@@ -25,7 +25,7 @@ class Tables:
         return name in self.source.data
 
     def get(self, table: type[AnyTable]) -> AnyTable:
-        """An empty one if it is not given."""
+        """The table; an empty one if it is not given."""
         name = _NAMES[table]
         if name not in self._read:
             self._read[name] = read_table(table, self.source.data.get(name, {}), (name,), self.source)

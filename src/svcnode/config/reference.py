@@ -25,12 +25,12 @@ class KeyRow(NamedTuple):
 
 
 def plain_text(markdown: str) -> str:
-    """Without links and marks."""
+    """The text without the links and marks of Markdown."""
     return re.sub(r"\[(.*?)\]\(.*?\)", r"\1", markdown).replace("`", "")
 
 
 def file_rows() -> Iterator[KeyRow]:
-    """All tables but [defaults] and the lists. [fleet] has the keys of [defaults], too."""
+    """The keys of all tables except [defaults], which [fleet] also has, and the lists of tables."""
     for name, table in TABLES.items():
         if table is not DefaultsTable:
             yield from table_rows(table, name)

@@ -38,7 +38,7 @@ _RESTRICTED = (
 def define_registered(
     service_id: str, options: Mapping[str, Any], settings: Settings | None, environ: Mapping[str, str]
 ) -> RegisteredService:
-    """For the node with these settings; None: for the registry.
+    """The definition for the node with these settings or, with None, for the registry.
 
     Raises `ConfigError`, whose `path` begins with `PATH`.
     """
@@ -71,7 +71,7 @@ def define_registered(
 
 
 def _check_push(token: object, settings: Settings | None, source: Source) -> None:
-    """A variable or a file is one of the node, which the program may not be allowed to read."""
+    """Refuses variables and files: they are the node's, and the program may not be allowed to read them."""
     if settings is None:
         source.report(
             (*PATH, "push_token"),

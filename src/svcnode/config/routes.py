@@ -44,7 +44,7 @@ class RouteOptions:
 def route_from(
     entry: object, build: Callable[[object], NotificationTarget], target_options: Collection[str]
 ) -> RouteSettings:
-    """From an entry as the target reads it, with its own options, which may have these options, too."""
+    """Reads the options of the route from an entry, which has them beside the options of the target."""
     if not isinstance(entry, dict) or entry.keys() == {"file"}:
         return RouteSettings(target=build(entry))
     known = [field.name for field in fields(RouteOptions)]

@@ -33,7 +33,7 @@ STORE_ID = "store"  # of the one service of a node without configured services
 
 
 def is_path_of_pushes(prefix: str) -> bool:
-    """The interface must not have such a prefix if pushes are received."""
+    """Whether the prefix is one of pushes. If pushes are received, the interface must not use it."""
     return prefix.split("/")[1:2] == ["push"]
 
 
@@ -58,7 +58,7 @@ class Defaults:
         self._reported: set[str] = set()
 
     def report(self, text: str, source: Source) -> None:
-        """A wrong combination of defaults is one error, whatever the number of services."""
+        """Reports a wrong combination of defaults once, not for every service."""
         if text not in self._reported:
             self._reported.add(text)
             source.report(("defaults",), text)
@@ -174,7 +174,7 @@ def _service_settings(service: ServiceTable, path: KeyPath, options: ServiceOpti
 
 
 def _probe(service: ServiceTable, path: KeyPath, make: MakeProbe, source: Source) -> Probe | None:
-    """None if there is none, or an error."""
+    """None if there is no probe, or an error."""
     if service.probe is None:
         return None
     with source.reporting(*path, "probe"):
@@ -193,7 +193,7 @@ def _why_unchecked(service: ServiceTable, probe: Probe | None) -> str:
 def _schedule(
     service: ServiceTable, options: ServiceOptions, path: KeyPath, defaults: Defaults, source: Source
 ) -> Schedule | None:
-    """None if the keys of the schedule and the policy do not fit together. If one has an error, they are not judged."""
+    """None if the keys of the schedule and the policy contradict each other. Keys with an error are not compared."""
     if not defaults.is_right or not service.is_right(*TIMING_KEYS):
         return None
     try:
@@ -219,7 +219,7 @@ def _text_options(service: ServiceTable) -> ServiceOptions:
 
 
 def policy_options(table: Table) -> ServiceOptions:
-    """The impact, objective, schedule and policy of a table, without what has an error, which is reported already."""
+    """The impact, objective, schedule and policy of a table. Whatever has an error is reported and left out."""
     keys = [key for key in ("impact", "maintenance_impact", "slo", *TIMING_KEYS) if table.is_right(key)]
     return cast("ServiceOptions", table.given_keys(keys))
 

@@ -292,7 +292,7 @@ def _identity(tables: Tables) -> Identity:
 
 
 def _listen_addresses(server: ServerTable, source: Source) -> tuple[tuple[Address, ...], tuple[Address, ...]]:
-    """Of the interface, and of the operator surface if it has its own. Empty if there is an error."""
+    """The addresses of the interface and, if it has its own, of the operator surface. Empty if there is an error."""
     has_tls = "tls" in server
     listen = _addresses(server, ("server", "listen"), source, has_tls=has_tls)
     operator_listen = _addresses(server, ("server", "operator_listen"), source, has_tls=has_tls)
@@ -353,7 +353,7 @@ def _operator(tables: Tables, listen: tuple[Address, ...]) -> OperatorSettings |
 
 
 def _public(tables: Tables, others: tuple[Address, ...]) -> PublicSettings | None:
-    """`others`: the other addresses of the node."""
+    """`others` are the other addresses of the node."""
     if "public" not in tables:
         return None
     from svcnode.config.public import public_from  # few nodes publish anything
@@ -483,7 +483,7 @@ def _routes(notify: NotifyTable, source: Source) -> Iterator[RouteSettings]:
 
 
 def _with_own_name(route: RouteSettings, number: int) -> RouteSettings:
-    """Several webhooks of one host, and several URLs of one scheme of Apprise, are numbered."""
+    """Numbers the targets that would have the same name: webhooks of one host, and URLs of one scheme of Apprise."""
     if number == 1:
         return route
     if route.name == route.id:

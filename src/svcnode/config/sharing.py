@@ -59,7 +59,7 @@ def registry_settings_from(source: Source) -> RegistrySettings:
 def sharing_from(
     sharing: SharingTable, node: NodeTable, source: Source, listen: Sequence[Address], folder: Path | None
 ) -> SharingSettings | None:
-    """None if there is an error. `folder` is that of the state of the node."""
+    """None if there is an error. `folder` is the state folder of the node."""
     if node.name is None and node.is_right("name"):
         source.report(("sharing",), "all replicas of a node must have the same name; set name in [node]")
     replica = socket.gethostname() if sharing.replica is None else sharing.replica
@@ -80,7 +80,7 @@ def sharing_from(
 
 
 def registry_address(table: RegistryTable, name: str, source: Source) -> RegistryAddress | None:
-    """Of the table with this name; None if there is an error."""
+    """The address in the table with this name; None if there is an error."""
     if not table.is_right("registry"):
         return None
     with source.reporting(name, "registry"):

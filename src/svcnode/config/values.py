@@ -56,7 +56,7 @@ REGISTRY_URL = {
 
 
 def line(name: str, *, may_be_empty: bool = False, max_chars: int | None = None) -> Callable[[object], str]:
-    """`name` is what the errors call it."""
+    """`name` is how errors call the value."""
     schema = (LINE if may_be_empty else NOT_EMPTY_LINE) | ({} if max_chars is None else {"maxLength": max_chars})
 
     @option_type(schema, show=show_as_is)
@@ -146,7 +146,7 @@ def _one_or_list(pattern: str, in_list: str = "", never: str = "") -> Schema:
 
 
 def _texts(value: object) -> list[str]:
-    """As in an environment variable, commas separate values. Raises an error for each value of a list that is wrong."""
+    """Commas separate values, as in an environment variable. Raises an error for each wrong value of a list."""
     if isinstance(value, str):
         return [part.strip() for part in value.split(",")]
     if not isinstance(value, list):
@@ -232,7 +232,7 @@ def node_url(value: object) -> str:
     {"type": "string", "pattern": f"^$|^https?://[^{NOT_IN_LINK}]+$", "maxLength": MAX_LINK_CHARS}, show=show_as_is
 )
 def link(value: object) -> str:
-    """A link that people are shown; empty: none."""
+    """A link that is shown to people; empty if there is none."""
     text = public_text(value)
     if text:
         validate_link("the link", text)
@@ -268,7 +268,7 @@ _CLOCK_TIME = "([01][0-9]|2[0-3]):[0-5][0-9]"
 
 @option_type({"type": "string", "pattern": f"^{_CLOCK_TIME}-{_CLOCK_TIME}$"}, show=str)
 def quiet_hours(value: object) -> tuple[time, time]:
-    """Of every day, from one time to another, which may be on the next day."""
+    """A time of every day, such as 22:00-07:00; it may end on the next day."""
     text = public_text(value)
     if not re.fullmatch(f"{_CLOCK_TIME}-{_CLOCK_TIME}", text, re.ASCII):
         raise InvalidValueError(f'must be two times of day such as "22:00-07:00", not "{text}"')
@@ -321,7 +321,7 @@ def tags(value: object) -> tuple[str, ...]:
 
 @option_type({"anyOf": [NOT_EMPTY_LINE, {"type": "array", "items": NOT_EMPTY_LINE, "minItems": 1}]}, show=list)
 def published(value: object) -> tuple[str, ...]:
-    """Names that a list has, or a text, in which commas separate them."""
+    """Names: a list, or a text in which commas separate them."""
     if value == []:
         raise InvalidValueError("is an empty list; remove this key")
     return tuple(dict.fromkeys(each(line("a name"))(_texts(value))))

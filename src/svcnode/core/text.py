@@ -83,11 +83,15 @@ def sanitize(text: str) -> str:
 
 def excerpt(text: str | bytes, max_chars: int = 80) -> str:
     """The beginning of a text of any length on one line, without secrets and control characters."""
-    head = text[:_SCANNED_CHARS]
-    if isinstance(head, bytes):
-        head = head.decode(errors="backslashreplace")
     # More text is redacted than is shown, so that a secret that is cut in half is hidden too.
-    return truncate(one_line(" ".join(redacted(head)[: 8 * max_chars].split())), max_chars)
+    shown = _redacted_text(text[:_SCANNED_CHARS])
+    if len(text) > _SCANNED_CHARS and len(shown) < 8 * max_chars:  # many secrets: the last one is shown otherwise
+        shown = _redacted_text(text)
+    return truncate(one_line(" ".join(shown[: 8 * max_chars].split())), max_chars)
+
+
+def _redacted_text(text: str | bytes) -> str:
+    return redacted(text if isinstance(text, str) else text.decode(errors="backslashreplace"))
 
 
 def visible_text(value: object) -> str:

@@ -119,7 +119,7 @@ class BeaconProbe(ChainProbe):
             return await self._peers_verdict(session) or Verdict.ready(ONLY_HEALTH)
         if _flag(data, "el_offline"):
             return self.not_ready("the execution client of the node is offline", ReasonCode.UPSTREAM_OFFLINE)
-        if _flag(data, "is_syncing"):
+        if _flag(data, "is_syncing", is_needed=True):
             return self.not_ready("syncing", ReasonCode.SYNCING)
         if _flag(data, "is_optimistic"):
             return self.not_ready(OPTIMISTIC, ReasonCode.SYNCING)
@@ -196,7 +196,7 @@ class BeaconProbe(ChainProbe):
     async def _read_statuses(self, session: HttpSession) -> tuple[dict[str, int], list[tuple[str, Finding]]]:
         """The indices of the validators that have duties, by name, and what is found of all."""
         document = await self._document(session, "beacon/states/head/validators", {"ids": [*self.validators]})
-        if document.get("execution_optimistic") is True:
+        if _flag(document, "execution_optimistic"):
             raise CheckError(OPTIMISTIC, ReasonCode.SYNCING, Outcome.NOT_READY)
         rows: dict[str, Mapping[str, Any]] = {}
         for row in _rows(document):
@@ -279,8 +279,10 @@ def _whole_number(data: Mapping[str, Any], key: str, *, at_least: int = 0) -> in
     raise CheckError(f"{key} is {json_excerpt(data[key])}, which is not valid", ReasonCode.UNEXPECTED_RESPONSE)
 
 
-def _flag(data: Mapping[str, Any], key: str) -> bool:
-    """False if an older client does not have it."""
+def _flag(data: Mapping[str, Any], key: str, *, is_needed: bool = False) -> bool:
+    """False if an older client does not have it, unless every client has it."""
+    if is_needed and key not in data:
+        raise CheckError(f"{key} is missing", ReasonCode.UNEXPECTED_RESPONSE)
     found = data.get(key, False)
     if isinstance(found, bool):
         return found

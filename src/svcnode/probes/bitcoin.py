@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.option_types import PublicText
+from svcnode.core.text import excerpt
 from svcnode.probes.base import MAX_CLOCK_SKEW_S
 from svcnode.probes.chain import RpcChainProbe, Tip, flag_at, number_at, text_at
 from svcnode.probes.json_pointer import MISSING, resolve_pointer
@@ -50,7 +51,7 @@ class BitcoinProbe(RpcChainProbe):
         chain, blocks, headers = text_at(info, "/chain"), number_at(info, "/blocks"), number_at(info, "/headers")
         if self.chain not in ("", chain):
             return self.failed(
-                f'it follows chain "{chain}", but the option chain is "{self.chain}"', ReasonCode.WRONG_CHAIN
+                f'it follows chain "{excerpt(chain)}", but the option chain is "{self.chain}"', ReasonCode.WRONG_CHAIN
             )
         if flag_at(info, "/initialblockdownload") or headers - blocks > MAX_BEHIND:
             return self.not_ready(f"syncing, at block {blocks} of {headers}", ReasonCode.SYNCING)

@@ -19,6 +19,7 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError, ProbeError
 from svcnode.core.model import Outcome, Verdict
 from svcnode.core.option_types import option_type, schema_of
+from svcnode.core.text import excerpt
 from svcnode.core.url import Url
 from svcnode.net.http_response import MAX_BODY_BYTES
 from svcnode.net.os_errors import verdict_for_os_error
@@ -261,7 +262,7 @@ class RpcChainProbe(RpcChainRules, HttpRpcProbe):
 
 
 def _problem_text(tip: Tip | None, text: str) -> str:
-    return text if tip is None else f"it follows another chain, {tip.chain}: {text}"
+    return text if tip is None else f"it follows another chain, {excerpt(str(tip.chain))}: {text}"
 
 
 class RpcCall:

@@ -3,7 +3,8 @@
 ready      the node is not catching up, its newest block is not older than `max_block_age`, and it has at least
            `min_peers` peers; with `validator`, the validator has voting power and signs its blocks
 not ready  the node is catching up; its newest block is older, or dated in the future; it has fewer peers; it is more
-           than `max_behind` blocks behind the majority of `reference`; the certificate expires within `min_cert_days`
+           than `max_behind` blocks behind the majority of `reference`; no commit shows yet whether the validator signs;
+           the certificate expires within `min_cert_days`
 failed     the node follows another chain than `chain_id`; the validator has no voting power, or has missed more blocks
            than `max_missed`; a JSON-RPC error; connection refused, host unreachable, certificate not trusted
 unknown    the node does not have a method that the check needs; no file descriptors or ports left on this machine;
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import InvalidValueError, OptionError
 from svcnode.core.option_types import PublicText, option_type
+from svcnode.core.text import excerpt
 from svcnode.probes.chain import RpcChainProbe, Tip, flag_at, number_at, text_at, unexpected
 from svcnode.probes.conditions import as_unix_time_s
 from svcnode.probes.json_pointer import resolve_pointer
@@ -32,8 +34,10 @@ if TYPE_CHECKING:
 
 BLOCK_TIME_S = 6.0  # of the slower chains; the default configuration makes a block in about a second
 MAX_COMMITS = 20  # that one check reads: a commit of 150 validators has 40 KB
+ADDRESS = "[0-9A-Fa-f]{40}"
+EARLIEST = "/sync_info/earliest_block_height"
 SIGNATURES = "/signed_header/commit/signatures"
-ABSENT = 1  # the flag of a validator that did not vote, in a commit
+VOTED = (2, 3)  # the flags of a validator that voted for a block, or for none, in a commit
 OWN = "own"  # the validator of the node
 
 
@@ -52,14 +56,14 @@ class Missed(NamedTuple):
 
 
 @option_type(
-    {"anyOf": [{"type": "boolean"}, {"type": "string", "pattern": "^[0-9A-Fa-f]{40}$"}]},
+    {"anyOf": [{"type": "boolean"}, {"type": "string", "pattern": f"^{ADDRESS}$"}]},
     show=lambda address: address == OWN or address,
 )
 def validator_address(value: object) -> str:
     """`true` for the validator of the node itself; "" for none."""
     if isinstance(value, bool):
         return OWN if value else ""
-    if isinstance(value, str) and re.fullmatch("[0-9A-Fa-f]{40}", value):
+    if isinstance(value, str) and re.fullmatch(ADDRESS, value):
         return value.upper()
     raise InvalidValueError("must be true, or an address of 40 hexadecimal digits, as in validator_info of /status")
 
@@ -91,7 +95,9 @@ class CometbftProbe(RpcChainProbe):
         status = await call("status")
         chain, height = text_at(status, "/node_info/network"), number_at(status, "/sync_info/latest_block_height")
         if self.chain_id not in ("", chain):
-            return self.failed(f"it follows chain {chain}, but chain_id is {self.chain_id}", ReasonCode.WRONG_CHAIN)
+            return self.failed(
+                f"it follows chain {excerpt(chain)}, but chain_id is {self.chain_id}", ReasonCode.WRONG_CHAIN
+            )
         if flag_at(status, "/sync_info/catching_up"):
             return self.not_ready(f"catching up, at block {height}", ReasonCode.SYNCING)
         block_time, limit_s = _block_time(status), self.max_block_age_s(BLOCK_TIME_S)
@@ -112,12 +118,16 @@ class CometbftProbe(RpcChainProbe):
     # ---- the duties of a validator
 
     async def _duty_verdict(self, call: RpcCall, status: object) -> Verdict | None:
-        own = text_at(status, "/validator_info/address")
+        own = _address_at(status, "/validator_info/address")
         address = own if self.validator == OWN else self.validator
         if address == own and not number_at(status, "/validator_info/voting_power"):
             return self.failed(f"the validator {address} has no voting power", ReasonCode.WRONG_ROLE)
         limit = self.max_missed or Missed()
         await self._read_commits(call, address, status, limit.window)
+        if not self._signed:
+            return self.not_ready(
+                "it is not known yet whether the validator signs: there is no commit to read", ReasonCode.STARTING
+            )
         missed = [*self._signed.values()].count(False)
         if missed > limit.most:
             text = f"the validator {address} missed {missed} of the last {len(self._signed)} blocks that were read"
@@ -128,7 +138,10 @@ class CometbftProbe(RpcChainProbe):
         """Those that are new since the last check. The newest block has no final commit before the next one."""
         end = self._find_end(status)
         known = max(self._signed, default=0)
-        first = max(known + 1, end - min(MAX_COMMITS, window), number_at(status, "/sync_info/earliest_block_height"), 1)
+        earliest = number_at(status, EARLIEST)
+        if earliest > end:
+            raise unexpected(EARLIEST, earliest, "one of the blocks up to the newest")
+        first = max(known + 1, end - min(MAX_COMMITS, window), earliest, 1)
         for height in range(first, end):
             signatures = resolve_pointer(await call("commit", height=str(height)), SIGNATURES)
             if not isinstance(signatures, list):
@@ -148,6 +161,13 @@ class CometbftProbe(RpcChainProbe):
         return height
 
 
+def _address_at(status: object, pointer: str) -> str:
+    address = text_at(status, pointer)
+    if re.fullmatch(ADDRESS, address):
+        return address.upper()
+    raise unexpected(pointer, address, "an address")
+
+
 def _block_time(status: object) -> str:
     return text_at(status, "/sync_info/latest_block_time")
 
@@ -156,6 +176,6 @@ def _is_by(signature: object, address: str) -> bool:
     """A vote for no block counts too, as for the chain itself. A validator that did not vote has no address here."""
     match signature:
         case {"block_id_flag": int(flag), "validator_address": str(found)}:
-            return flag != ABSENT and found.upper() == address
+            return flag in VOTED and found.upper() == address
         case _:
             return False

@@ -131,7 +131,7 @@ def as_number(value: object) -> Number | None:
         case float():
             return None if math.isnan(value) else Decimal(repr(value))
         case Decimal():
-            return None if value.is_nan() else value
+            return None if value.is_nan() else _of_usual_size(value)
         case str() if len(value) <= _MAX_NUMBER_CHARS and _NUMBER.fullmatch(value):
             return _parse_number(value)
         case _:
@@ -142,8 +142,11 @@ def _parse_number(text: str) -> Number | None:
     if "x" in text.lower():
         number = int(text, 16)
         return number if abs(number) < _MAX_INT else None
-    found = Decimal(text)
-    return found if len(found.as_tuple().digits) <= MAX_DIGITS else None
+    return _of_usual_size(Decimal(text))
+
+
+def _of_usual_size(number: Decimal) -> Decimal | None:
+    return number if len(number.as_tuple().digits) <= MAX_DIGITS else None
 
 
 def as_unix_time_s(value: object) -> float | None:
@@ -212,8 +215,9 @@ class Equals(Test):
     async def find_problem(self, name: str, value: object) -> Problem | None:
         if value is MISSING:
             return Problem(f"{name} is missing")
-        shown = f"{name} is {json_excerpt(value)}, expected {json_excerpt(self.wanted)}"
-        return None if is_equal(value, self.wanted) else Problem(shown)
+        if is_equal(value, self.wanted):
+            return None
+        return Problem(f"{name} is {json_excerpt(value)}, expected {json_excerpt(self.wanted)}")
 
 
 @dataclass(frozen=True, slots=True)

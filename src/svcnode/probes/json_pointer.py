@@ -8,10 +8,13 @@ from typing import Annotated, Any
 
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.option_types import option_type, show_as_is
+from svcnode.core.redaction import MASK
 from svcnode.core.text import sanitize, truncate, type_name
 
 MISSING = object()
 _MAX_SHOWN_CHARS = 80
+_MAX_READ_CHARS = 4096
+_encode_parts = json.JSONEncoder(ensure_ascii=False, default=str).iterencode
 
 
 @option_type({"type": "object", "propertyNames": {"pattern": "^(/|$)"}}, show=show_as_is)
@@ -70,9 +73,24 @@ def is_equal(left: object, right: object) -> bool:
 
 
 def json_excerpt(value: object) -> str:
+    """The beginning of a value of any size: what follows is not even encoded."""
     if isinstance(value, Decimal):
         return truncate(str(value), _MAX_SHOWN_CHARS)
     try:
-        return truncate(sanitize(json.dumps(value, ensure_ascii=False, default=str)), _MAX_SHOWN_CHARS)
+        text = _beginning(value)
     except RecursionError:
         return "(nested too deeply)"
+    shown = sanitize(text)
+    if len(shown) < _MAX_SHOWN_CHARS and len(text) > _MAX_READ_CHARS:  # of secrets, and the last one is cut in half
+        shown = f"{shown[: shown.rfind(MASK)]}{MASK}…"
+    return truncate(shown, _MAX_SHOWN_CHARS)
+
+
+def _beginning(value: object) -> str:
+    """As JSON, cut off after more than is shown."""
+    text = ""
+    for part in _encode_parts(value[:_MAX_READ_CHARS] if isinstance(value, str) else value):
+        text += part
+        if len(text) > _MAX_READ_CHARS:
+            break
+    return text[: _MAX_READ_CHARS + 1]

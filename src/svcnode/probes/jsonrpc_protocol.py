@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _ID = 1
 _MAX_SHOWN_CHARS = 200
+_MAX_READ_CHARS = 1000  # of a message that may say that a method is not there
 
 
 # The error numbers of the JSON-RPC specification, and those of servers that limit the rate of requests.
@@ -90,10 +91,13 @@ def decode_result(response: HttpResponse, code_for_status: Callable[[int], Reaso
 def result_of(document: object, name: str = "the response") -> Any:  # noqa: ANN401  any JSON value
     _raise_error(document)
     match document:
+        case {"error": error} if error is not None:  # of another form: a result beside it says nothing
+            pass
         case {"result": result, "id": id_} if type(id_) is int and id_ == _ID:
             return result
         case _:
-            raise RpcError(f"{name} is not a JSON-RPC response{_why(document)}", ReasonCode.PROTOCOL_ERROR)
+            pass
+    raise RpcError(f"{name} is not a JSON-RPC response{_why(document)}", ReasonCode.PROTOCOL_ERROR)
 
 
 def _raise_error(document: object, status_code: ReasonCode = ReasonCode.SERVER_ERROR) -> None:
@@ -116,9 +120,14 @@ def _error_code(number: int, message: object, data: object, status_code: ReasonC
         return ReasonCode.LAGGING  # Solana has another meaning for -32005
     if status_code is ReasonCode.RATE_LIMITED:
         return status_code
-    if number in _GENERAL_ERRORS and isinstance(message, str) and _NOT_SUPPORTED.search(message):
+    if number in _GENERAL_ERRORS and isinstance(message, str) and _has_no_method(message[:_MAX_READ_CHARS]):
         return ReasonCode.NOT_SUPPORTED
     return _ERROR_CODES.get(number, status_code)
+
+
+def _has_no_method(message: str) -> bool:
+    """A contract that reverts a call gives its reason in its own words."""
+    return "revert" not in message and _NOT_SUPPORTED.search(message) is not None
 
 
 def _message_text(value: object) -> str:

@@ -29,7 +29,6 @@ from svcnode.probes.options import Count, WebUrls
 
 if TYPE_CHECKING:
     from svcnode.net.http1 import HttpSession
-    from svcnode.net.http_response import HttpResponse
 
 STATUS_PATH = "/eth/v1/builder/status"
 
@@ -63,8 +62,9 @@ class MevBoostProbe(HttpSessionProbe):
 
     async def check_session(self, session: HttpSession) -> Verdict | None:
         response = await session.send(self._status_request())
-        match _status_of(response), response.document():
-            case 200, document if isinstance(document, dict) or not response.body:
+        document = response.document()
+        match _status_of(response.status, document), document:
+            case 200, _ if _is_status(document) or not response.body:
                 return response.certificate_verdict or (await self._relays_verdict() if self._requests else None)
             case 503, {"code": 503, "message": str(message)}:
                 return self.not_ready(f"the server reports: {message}", ReasonCode.UPSTREAM_OFFLINE)
@@ -87,18 +87,24 @@ class MevBoostProbe(HttpSessionProbe):
         try:
             with step("relay", name):
                 async with asyncio.timeout(time_for_others_s()):
-                    status = _status_of(await self.send(request))
+                    response = await self.send(request)
         except TimeoutError:
             return f"no response in time: {name}"
         except OSError as exc:
             return verdict_for_os_error(exc, name).reason
+        status = _status_of(response.status, response.document())
         return "" if status == 200 else f"HTTP status {status}: {name}"
 
 
-def _status_of(response: HttpResponse) -> int:
+def _is_status(document: object) -> bool:
+    """The Builder API does not say what a good one contains. A code is that of an error, whatever its type."""
+    return isinstance(document, dict) and "error" not in document and document.get("code", 200) == 200
+
+
+def _status_of(status: int, document: object) -> int:
     """With an error of the Builder API, the status in it: a proxy may send 200 with everything."""
-    match response.document():
-        case {"code": int(code), "message": str()} if response.status == 200:
+    match document:
+        case {"code": int(code), "message": str()} if status == 200:
             return code
         case _:
-            return response.status
+            return status

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from asyncmy.cursors import Cursor
 from asyncmy.errors import InternalError, MySQLError, ProgrammingError
 
 from svcnode.core.codes import ReasonCode
@@ -210,9 +211,9 @@ class MysqlProbe(ReplicatedProbe[MysqlConnection]):
     async def _query_verdict(self, connection: MysqlConnection) -> Verdict | None:
         # Not START TRANSACTION READ ONLY: MariaDB ends that transaction before it runs a statement such as DROP TABLE.
         await _rows(connection, "SET SESSION TRANSACTION READ ONLY")
-        row = await _first_row(connection, self.query)
+        row = await _query_row(connection, self.query)
         await _rows(connection, "SET SESSION TRANSACTION READ WRITE")
-        return await self.row_verdict(Row.of(row, row.values()) if row else Row())
+        return await self.row_verdict(row)
 
     async def _write_verdict(self, connection: MysqlConnection) -> Verdict | None:
         if (verdict := await self._unfinished_write_verdict(connection)) is not None:
@@ -511,6 +512,14 @@ async def _position(connection: MysqlConnection, *, query: str) -> Position:
 
 async def _first_row(connection: MysqlConnection, query: str) -> dict[str, Any] | None:
     return next(iter(await _rows(connection, query)), None)
+
+
+async def _query_row(connection: MysqlConnection, query: str) -> Row:
+    """With the names of its columns as they are: as a dictionary, it could not have one twice."""
+    async with connection.cursor(Cursor) as cursor:
+        await cursor.execute(query)
+        row = await cursor.fetchone()
+        return Row() if row is None else Row.of([name for name, *_ in cursor.description], row)
 
 
 async def _rows(connection: MysqlConnection, query: str) -> list[dict[str, Any]]:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 
 from svcnode.core.errors import InvalidValueError, OptionError, ProbeError
 from svcnode.core.option_types import byte_size, duration, find_option_type, one_of, option_type, show_url, whole_number
-from svcnode.core.redaction import MASK
-from svcnode.core.text import TYPE_NAMES, suggestion, type_name
+from svcnode.core.redaction import MASK, redacted
+from svcnode.core.text import MAX_REASON_CHARS, TYPE_NAMES, suggestion, truncate, type_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,7 +68,7 @@ def _parse_option(name: str, value: object, hint: Any) -> Any:  # noqa: ANN401  
         try:
             return convert(value)
         except InvalidValueError as exc:
-            raise OptionError(name, str(exc)) from exc
+            raise OptionError(name, truncate(redacted(str(exc)), MAX_REASON_CHARS)) from exc
     if type(value) is int and hint is float:
         return float(value)
     if hint not in TYPE_NAMES:
@@ -169,12 +169,15 @@ def strings(value: object) -> tuple[str, ...]:
 
 
 @option_type(
-    {"type": "array", "items": {"type": "string", "pattern": "^https?://"}}, show=lambda urls: [*map(show_url, urls)]
+    {"type": "array", "items": {"type": "string", "pattern": "^https?://"}, "uniqueItems": True},
+    show=lambda urls: [*map(show_url, urls)],
 )
 def web_urls(value: object) -> tuple[str, ...]:
     urls = strings(value)
     if not all(url.startswith(("http://", "https://")) for url in urls):
         raise InvalidValueError("must be a list of URLs that begin with http:// or https://")
+    if len({url.rstrip("/") for url in urls}) < len(urls):
+        raise InvalidValueError("has one URL twice; each counts once")
     return urls
 
 

@@ -167,6 +167,7 @@ SELECT EXISTS (SELECT FROM pg_stat_wal_receiver), CASE WHEN pg_is_in_recovery() 
 _SYSTEM_QUERY = """\
 SELECT system_identifier, CASE WHEN pg_is_in_recovery() THEN NULL ELSE pg_current_wal_flush_lsn() - '0/0'::pg_lsn END
 FROM pg_control_system()"""
+MAX_ROW_BYTES = 256 * 1024  # converting its values blocks the event loop
 _MAX_WRITE_S = 3600.0  # of a check without a deadline
 _WAL_PAGE_BYTES = 8192
 
@@ -480,6 +481,9 @@ class PostgresqlProbe(ReplicatedProbe[PGconn]):
 def _first_row(result: PGresult) -> Row:
     if not (result.ntuples and result.nfields):
         return Row()
+    if sum(len(result.get_value(0, column) or b"") for column in range(result.nfields)) > MAX_ROW_BYTES:
+        text = f"the first row is larger than {MAX_ROW_BYTES // 1024} KiB; select only what the conditions need"
+        raise CheckError(text, ReasonCode.UNEXPECTED_RESPONSE)
     names = [(result.fname(column) or b"").decode(errors="replace") for column in range(result.nfields)]
     loader = Transformer()
     loader.set_pgresult(result)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date, timedelta
+from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -51,8 +52,12 @@ class Row:
 
 
 def _convert(value: object) -> object:
-    """The types of drivers as those that conditions know."""
+    """The types of drivers as those that conditions know: as texts, such as UUIDs, unless they are values of JSON."""
     match value:
+        case None | bool() | int() | float() | Decimal() | str() | dict():
+            return value
+        case list() | tuple():
+            return [*map(_convert, value)]
         case date():  # a datetime, too
             return value.isoformat()
         case timedelta():
@@ -60,7 +65,7 @@ def _convert(value: object) -> object:
         case bytes() | bytearray() | memoryview():
             return bytes(value).decode("utf-8", "replace")
         case _:
-            return value
+            return str(value)
 
 
 def _first_value(row: Row) -> object:

@@ -13,12 +13,14 @@ unknown    the node does not have a method that the check needs, or the chain no
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Outcome
 from svcnode.core.option_types import PublicText
+from svcnode.core.text import excerpt
 from svcnode.probes.base import CheckError
 from svcnode.probes.chain import BlockAge, RpcChainProbe, Tip, flag_at, number_at, text_at, unexpected
 from svcnode.probes.options import Count
@@ -33,6 +35,8 @@ MAX_FINALIZED_AGE_S = 300.0
 # Where the state of a chain has the time of its block: the hashes (twox128) of "Timestamp" and "Now".
 TIME_KEY = "0xf0c365c3cf59d671eb72da0e7a4113c49f1f0515f462cdcf84e0f1d6045dfcbb"
 
+TIME = re.compile("0x([0-9a-fA-F]{16})")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SubstrateProbe(RpcChainProbe):
@@ -46,7 +50,7 @@ class SubstrateProbe(RpcChainProbe):
         chain, health = text_at(await call("system_chain"), ""), await call("system_health")
         if self.chain not in ("", chain):
             return self.failed(
-                f"it follows chain {chain}, but the option chain is {self.chain}", ReasonCode.WRONG_CHAIN
+                f"it follows chain {excerpt(chain)}, but the option chain is {self.chain}", ReasonCode.WRONG_CHAIN
             )
         if flag_at(health, "/isSyncing"):
             return self.not_ready("syncing", ReasonCode.SYNCING)
@@ -73,7 +77,6 @@ async def _block_time(call: RpcCall, *block: str) -> int:
     if value is None:
         text = 'the chain has no times of blocks; set max_block_age and max_finalized_age to "off"'
         raise CheckError(text, ReasonCode.NOT_SUPPORTED, Outcome.UNKNOWN)
-    try:
-        return int.from_bytes(bytes.fromhex(text_at(value, "").removeprefix("0x"))[:8], "little")
-    except ValueError:
-        raise unexpected("the time of the block", value, "bytes") from None
+    if not (found := TIME.match(text_at(value, ""))):
+        raise unexpected("the time of the block", value, "eight bytes")
+    return int.from_bytes(bytes.fromhex(found[1]), "little")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from svcnode.core.codes import ReasonCode
@@ -35,14 +36,19 @@ if TYPE_CHECKING:
 
 UP = "UP"
 NETWORKS = ("eth2", "eth1")  # a server signs for one of them
-_SHOWN_KEYS, _SHOWN_CHARS = 3, 14
+_KEY = "0x[0-9a-fA-F]+"
+_SHOWN_CHECKS, _SHOWN_KEYS, _SHOWN_CHARS = 10, 3, 14
 
 
-@option_type({"type": "array", "items": {"type": "string", "pattern": "^0x[0-9a-fA-F]+$"}}, show=list)
+def _is_key(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch(_KEY, value) is not None
+
+
+@option_type({"type": "array", "items": {"type": "string", "pattern": f"^{_KEY}$"}}, show=list)
 def public_keys(value: object) -> tuple[str, ...]:
     keys = strings(value)
     for key in keys:
-        if not re.fullmatch("0x[0-9a-fA-F]+", key):
+        if not _is_key(key):
             raise InvalidValueError(f'must be a list of public keys such as "0x93247f22…", not "{key[:20]}"')
     return tuple(map(str.lower, keys))
 
@@ -69,7 +75,7 @@ class Web3SignerProbe(HttpSessionProbe):
         if not isinstance(document, dict):
             raise self._unexpected("/healthcheck", response)
         claims = [document[name] for name in ("status", "outcome") if name in document]  # older signers have the second
-        down = [*_down(document.get("checks", []))]
+        down = [*islice(_down(document.get("checks", [])), _SHOWN_CHECKS)]
         if "DOWN" in claims or down:
             text = f"these checks of the signer are DOWN: {', '.join(down) or 'not named'}"
             return self.failed(text, ReasonCode.UNHEALTHY)
@@ -89,7 +95,7 @@ class Web3SignerProbe(HttpSessionProbe):
         for network in NETWORKS:
             response = await self._get(session, f"api/v1/{network}/publicKeys")
             match response.document():
-                case list(keys) if response.status == 200 and all(isinstance(key, str) for key in keys):
+                case list(keys) if response.status == 200 and all(map(_is_key, keys)):
                     return set(map(str.lower, keys))
                 case _ if response.status != 404:
                     break
@@ -110,7 +116,7 @@ class Web3SignerProbe(HttpSessionProbe):
 
 
 def _down(checks: object) -> Iterator[str]:
-    """The names of the checks that are not UP, with those that hold others. They may be nested as deeply as JSON."""
+    """The names of the checks that are not UP. Those that hold others may leave it to them, as deeply as JSON."""
     waiting = [checks]
     while waiting:
         found = waiting.pop()
@@ -121,7 +127,7 @@ def _down(checks: object) -> Iterator[str]:
             if not isinstance(check, dict):
                 yield json_excerpt(check)
                 continue
-            if check.get("status", UP) != UP:
+            if check.get("status", UP if "checks" in check else None) != UP:
                 name = check.get("id")
                 yield name[:60] if isinstance(name, str) else "not named"
             waiting.append(check.get("checks", []))

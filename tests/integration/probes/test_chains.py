@@ -201,7 +201,7 @@ def test_references_that_do_not_answer_are_named_and_are_no_bad_news(check: Chec
             verdict = check(url, reference=[f"http://{other_chain.address}"])
             assert (verdict.outcome, other_chain.address in verdict.reason) == (Outcome.READY, True)
         with KeepAliveBackend(respond_as("ethereum", ahead_s=500)) as ahead:
-            verdict = check(url, reference=[silent, f"http://{ahead.address}", silent])
+            verdict = check(url, reference=[silent, f"http://{ahead.address}", f"http://127.0.0.2:{port}"])
             assert verdict == LAGGING
             assert str(port) in verdict.reason
 

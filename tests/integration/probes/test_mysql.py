@@ -239,7 +239,8 @@ def test_a_query_must_return_true(check: CheckRunner, server: MariaDbServer, que
 CONDITIONS_QUERY = """\
 SELECT NOW() - INTERVAL 30 SECOND AS newest, CURDATE() AS day, 812 AS height, 0.1 AS share,
        SUM(18446744073709551615) AS wei, TRUE AS synced, NULL AS nothing,
-       x'6f6b' AS raw, TIME('00:01:30') AS took, 1 AS `Total rows`"""
+       x'6f6b' AS raw, TIME('00:01:30') AS took, 1 AS `Total rows`, 2 AS twice, 3 AS Twice,
+       CAST('0000-00-00' AS DATE) AS never"""
 
 
 @pytest.mark.parametrize(
@@ -256,6 +257,8 @@ SELECT NOW() - INTERVAL 30 SECOND AS newest, CURDATE() AS day, 812 AS height, 0.
         (["height > 812"], ReasonCode.UNEXPECTED_RESPONSE),
         (["nothing != 0"], ReasonCode.UNEXPECTED_RESPONSE),
         (["waiting != 0"], ReasonCode.UNEXPECTED_RESPONSE),
+        (["twice > 1"], ReasonCode.UNEXPECTED_RESPONSE),
+        (["age of never >= 1s"], ReasonCode.UNEXPECTED_RESPONSE),
     ],
 )
 def test_conditions_judge_the_first_row(

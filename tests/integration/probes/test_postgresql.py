@@ -366,7 +366,10 @@ CONDITIONS_QUERY = """\
 SELECT now() - interval '30 s' AS newest, now()::timestamp AS without_zone, current_date AS day, 812::bigint AS height,
        0.1::numeric AS share, 1e20::numeric AS wei, 'NaN'::float8 AS broken, true AS synced, NULL::int AS nothing,
        '\\x6f6b'::bytea AS raw, '{a,b}'::text[] AS modes, 'infinity'::date IS NULL AS never, interval '90 s' AS took,
-       1 AS "Total rows", 2 AS twice, 3 AS twice"""
+       1 AS "Total rows", 2 AS twice, 3 AS twice, '10.0.0.1'::inet AS host, '10:00'::time AS begins,
+       '0b2f0cc4-6f3f-4e1c-9a0a-7a7a7a7a7a7a'::uuid AS job, ARRAY['2026-11-17'::date] AS days,
+       '{"n": [1]}'::jsonb AS doc, 'infinity'::numeric AS endless, 10::numeric ^ 200 AS huge, 1 AS "a/b c''d",
+       repeat('x', 200000) AS long"""
 
 
 @pytest.mark.parametrize(
@@ -375,7 +378,13 @@ SELECT now() - interval '30 s' AS newest, now()::timestamp AS without_zone, curr
         (["height == 812", "HEIGHT < 1000", "share == 0.1", "wei > 99999999999999999999", "synced == true"], READY),
         (["age of value <= 10m", "age of newest > 20s", "age of without_zone <= 5m", "age of day <= 25h"], READY),
         (["nothing == null", 'raw == "ok"', 'modes contains "b"', "took == 90", '"total ROWS" == 1'], READY),
+        (['job matches "^0b2f"', 'host == "10.0.0.1"', 'begins == "10:00:00"', 'days contains "2026-11-17"'], READY),
+        (["endless > 1e99", "\"a/b c''d\" == 1", 'long contains "xx"'], READY),
         (["age of newest <= 10s"], failed(ReasonCode.LAGGING)),
+        (["age of endless <= 10s"], failed(ReasonCode.CLOCK_SKEW)),
+        (["huge > 1"], UNEXPECTED_RESPONSE),
+        (["doc contains 1"], UNEXPECTED_RESPONSE),
+        (['long == "x"'], UNEXPECTED_RESPONSE),
         (["height advances within 1m"], not_ready(ReasonCode.STARTING)),
         (["height > 812"], UNEXPECTED_RESPONSE),
         (["broken != 0"], UNEXPECTED_RESPONSE),
@@ -390,6 +399,11 @@ def test_conditions_judge_the_first_row(
     """In whatever form and zone the session shows times."""
     options = "?options=-c%20datestyle%3DGerman%20-c%20timezone%3DAsia/Tokyo"
     assert check(f"{server.url}{options}", query=CONDITIONS_QUERY, require=conditions) == expected
+
+
+def test_a_row_that_is_too_large_is_not_read(check: CheckRunner, server: PostgresServer) -> None:
+    for query in ("SELECT true, repeat('x', 1000000)", "SELECT true, array_agg(x) FROM generate_series(1, 100000) x"):
+        assert check(server.url, query=query) == UNEXPECTED_RESPONSE
 
 
 def test_without_a_row_every_value_is_missing(check: CheckRunner, server: PostgresServer) -> None:

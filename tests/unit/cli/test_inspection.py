@@ -482,11 +482,10 @@ REFERENCE = Path(__file__).parents[3] / "docs" / "reference.md"
 
 
 @pytest.mark.skipif(not REFERENCE.exists(), reason="the wheel has no pages")
-def test_the_reference_has_every_code() -> None:
-    text = REFERENCE.read_text(encoding="utf-8")
-    listed = re.search(r"The `level` of a finding.*", text)
-    assert listed is not None
-    assert re.findall("`([a-z_]+)`", listed[0])[-len(Code) :] == list(Code)
+def test_the_reference_says_what_every_code_means_and_what_to_do() -> None:
+    _, _, rest = REFERENCE.read_text(encoding="utf-8").partition("The `level` of a finding")
+    table = rest.partition("\n\n")[2].partition("\n\n")[0]
+    assert re.findall(r"(?m)^\| `([a-z_]+)` \| \S.*\S \| \S.*\S \|$", table) == list(Code)
 
 
 # ---- what a finding says

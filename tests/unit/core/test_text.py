@@ -126,6 +126,7 @@ def test_a_reason_is_bounded_and_escaped_after_its_secrets_are_hidden() -> None:
     assert long == "x" * (MAX_REASON_CHARS - 20) + "***" + "y" * 16 + "…"
     assert safe_reason(("s" * 50 + " ") * 100) == "*** " * 100
     assert "s" not in safe_reason(("s" * 50 + " ") * 1000), "a secret that is cut in half"
+    assert "s" not in excerpt(("s" * 50 + " ") * 1000, 400), "likewise"
 
 
 @pytest.mark.parametrize("value", [{}, [], 'a\x7f\n"b', 1, 1.5, True, {"/a b": [1, "x", {"c": {}}]}], ids=repr)

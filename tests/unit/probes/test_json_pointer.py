@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.redaction import register_secret
 from svcnode.probes.conditions import equalities, find_problem
-from svcnode.probes.json_pointer import expectations, resolve_pointer
+from svcnode.probes.json_pointer import expectations, json_excerpt, resolve_pointer
 
 # Section 5 of the RFC.
 DOCUMENT: dict[str, object] = {"foo": ["bar", "baz"], "": 0, "a/b": 1, "c%d": 2, 'k"l': 6, " ": 7, "m~n": 8}
@@ -111,3 +111,29 @@ def test_a_value_that_json_does_not_have_cannot_be_expected(value: str, template
     read = tomllib.loads(f'"/b" = 1\n"/a" = {template.format(value)}')
     with pytest.raises(InvalidValueError, match=r'^"/a"'):
         expectations(read)
+
+
+class NotEncodable:
+    def __str__(self) -> str:
+        raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("value", "beginning"),
+    [
+        ("x" * 200_000, '"xxx'),
+        (["x" * 200_000, NotEncodable()], '["xxx'),
+        ([*range(10_000), NotEncodable()], "[0, 1, 2, "),
+        ({"a": ["\x1b" * 10_000]}, '{"a": ["\\u001b'),
+    ],
+)
+def test_only_the_beginning_of_a_large_value_is_encoded_to_show_it(value: object, beginning: str) -> None:
+    shown = json_excerpt(value)
+    assert shown.startswith(beginning)
+    assert len(shown) == 80
+
+
+def test_a_secret_that_a_large_value_repeats_is_not_shown() -> None:
+    register_secret("hunter22" * 20)
+    assert json_excerpt("hunter22" * 20_000) == '"***…'
+    assert json_excerpt(["hunter22" * 20, 1]) == '["***", 1]'

@@ -84,6 +84,21 @@ def test_an_error_beside_a_result_is_an_error_unless_it_is_null() -> None:
     assert decode_result(response({"id": 1, "result": True, "error": None})) is True
 
 
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        ("the method eth_call is not available", ReasonCode.NOT_SUPPORTED),
+        ("execution reverted: method not found", ReasonCode.SERVER_ERROR),
+        ("VM Exception while processing transaction: revert method not supported", ReasonCode.SERVER_ERROR),
+        (" " * 2000 + "the method is disabled", ReasonCode.SERVER_ERROR),
+    ],
+)
+def test_a_general_error_may_say_that_there_is_no_such_method_but_a_contract_does_not(
+    message: str, code: ReasonCode
+) -> None:
+    assert error_of({"id": 1, "error": {"code": -32000, "message": message}}).code is code
+
+
 def test_an_error_message_is_limited_and_redacted() -> None:
     register_secret("hunter22")
     assert len(str(error_of({"id": 1, "error": {"code": 1, "message": "x" * 1000}}))) == 200
@@ -99,6 +114,9 @@ def test_an_error_message_is_limited_and_redacted() -> None:
         {"result": True},
         {"id": 1},
         {"id": 1, "error": "no"},
+        {"id": 1, "result": True, "error": "no"},
+        {"id": 1, "result": True, "error": {"code": 1}},
+        {"id": 1, "result": True, "error": False},
         [{"id": 1, "result": True}],
         "result",
         b"\xff",

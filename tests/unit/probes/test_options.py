@@ -265,3 +265,13 @@ def test_options_that_hold_a_secret_by_their_name_are_masked(scheme: str) -> Non
     kind = kind_of_scheme(scheme)
     hints = get_type_hints(kind, include_extras=True)
     assert not any(is_public(hints[option]) for option in set(options_of(kind)) & SECRET_OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "option"),
+    [("ethereum+http", "account"), ("cometbft+http", "max_missed"), ("bitcoin+http", "max_block_age")],
+)
+def test_an_error_about_a_long_text_is_short(kind: str, option: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        make_probe({"url": f"{kind}://127.0.0.1:1", option: "9" * 200_000})
+    assert len(str(caught.value)) < 1100

@@ -84,7 +84,7 @@ class HttpFingerprint:
 
 @dataclass(frozen=True, slots=True)
 class ExceptFingerprint:
-    """The fingerprint of a service, without those that have another one too."""
+    """The fingerprint of a service, except for servers that another fingerprint also matches."""
 
     fingerprint: Fingerprint
     other: Fingerprint
@@ -166,7 +166,7 @@ def is_mev_boost(response: HttpResponse) -> bool:
 
 
 def is_bitcoin(response: HttpResponse) -> bool:
-    """Bitcoin Core answers nothing without a login. Its fork or a proxy may."""
+    """Bitcoin Core answers nothing without a login; a fork of it, or a proxy, may."""
     if response.status == 401:
         return 'realm="jsonrpc"' in response.headers.get("www-authenticate", "")
     match response.document():
@@ -192,7 +192,7 @@ def is_execution_client(document: object) -> bool:
 
 
 def is_op_stack(document: object) -> bool:
-    """The first transaction of each block, which brings the block of L1, has a type of its own."""
+    """Each block of the OP stack begins with a transaction of a special type, which carries the block of L1."""
     match document:
         case {"jsonrpc": "2.0", "result": {"type": "0x7e"}}:
             return True

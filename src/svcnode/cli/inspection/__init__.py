@@ -1,4 +1,4 @@
-"""`svcnode check-config --check`: what the first hour of a node, and a report about it, need to know.
+"""`svcnode check-config --check`: finds what would go wrong in the first hour of a node, and what a bug report needs.
 
 finding.py    a finding, its code and its level; the next steps
 subject.py    the configuration, and what was answered about it

@@ -215,6 +215,6 @@ def is_answered(file: Path) -> bool:
 
 
 def is_replaceable(file: Path) -> bool:
-    """In a folder with the sticky bit, such as /tmp, others cannot remove it."""
+    """Whether other users can replace the file. In a folder with the sticky bit, such as /tmp, they cannot."""
     mode = existing_folder(file).stat().st_mode
     return stat.S_ISDIR(mode) and bool(mode & stat.S_IWOTH) and not mode & stat.S_ISVTX

@@ -46,7 +46,7 @@ def configuration_file(subject: Subject) -> Iterator[Finding]:
 
 
 def notes(subject: Subject) -> Iterator[Finding]:
-    """What the configuration says, and may not mean."""
+    """What is valid in the configuration, but may not be what was meant."""
     for text, code in subject.notes.items():
         if code != Code.CONFIG_READABLE:  # see above
             what, _, fix = text.partition("; ")

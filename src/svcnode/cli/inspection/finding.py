@@ -85,7 +85,7 @@ class Finding:
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
-    """The worst first. Equal ones stay as they are: the parts of the inspection come in the order of their weight."""
+    """The worst first. Findings of the same level keep their order, since the more important inspections run first."""
     levels = list(Level)
     return sorted(findings, key=lambda finding: levels.index(finding.level))
 

@@ -50,7 +50,7 @@ def history(subject: Subject) -> Iterator[Finding]:
 
 
 def _file_problem(path: Path, node_name: str) -> str:
-    """Empty if the history can be used, or is missing. Nothing is written: the node may be running."""
+    """Why the history cannot be used; empty if it can, or is missing. Writes nothing: the node may be running."""
     import sqlite3
 
     try:

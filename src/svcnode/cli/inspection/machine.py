@@ -43,7 +43,7 @@ def _has_apprise() -> bool:
 
 
 def drivers(subject: Subject) -> Iterator[Finding]:
-    """Of kinds that load their driver only when they check."""
+    """Missing drivers of the kinds that load their driver only when they check."""
     kinds = {service.id: (path, service.definition.probe_config) for path, service in subject.services()}
     for checked in subject.evidence.checked:
         path, config = kinds[checked.service_id]

@@ -53,7 +53,7 @@ class Named(NamedTuple):
 
 
 def named_hosts(settings: Settings, source: Source) -> list[Named]:
-    """Of services, the registry and alert targets, without IP addresses. What a proxy resolves is not among them."""
+    """The hosts of services, the registry and alert targets, except IP addresses and names that a proxy resolves."""
     found = (*_service_hosts(settings), *_registry_hosts(settings), *_target_hosts(settings, source))
     return [named for named in found if not is_ip_address(named.host)]
 
@@ -83,7 +83,7 @@ def _target_hosts(settings: Settings, source: Source) -> Iterator[Named]:
 
 
 async def look_up(hosts: Iterable[str]) -> dict[str, Lookup]:
-    """A limited number at the same time: each takes a thread."""
+    """Resolves the names, a limited number at the same time: each takes a thread."""
     names, limit = sorted(set(hosts)), asyncio.Semaphore(MAX_CONCURRENT_LOOKUPS)
 
     async def look_up_one(host: str) -> Lookup:
@@ -113,7 +113,7 @@ def address_kind(address: str) -> str:
 
 
 def names(subject: Subject) -> Iterator[Finding]:
-    """Of each name one finding, at the first key that has it. Alert targets are judged by themselves."""
+    """One finding for each name, at the first key that has it. Alert targets have findings of their own."""
     seen: set[str] = set()
     for host, path in named_hosts(subject.settings, subject.source):
         if host in seen or path[0] == "notify":
@@ -165,7 +165,7 @@ async def _read_clock(probe: HttpProbe) -> ClockReading | None:
 
 
 def clock_reading(source: str, headers: Mapping[str, str], now_s: float) -> ClockReading | None:
-    """None without a date. A cache gives the date of the answer that it has kept, and its age."""
+    """None if the answer has no date. The answer of a cache has the date at which it was stored, and its age."""
     try:
         date_s = parsedate_to_datetime(headers.get("date", "")).timestamp()
         age_s = int(headers.get("age", "0"))

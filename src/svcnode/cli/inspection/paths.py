@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def exists(path: Path) -> bool:
-    """False also if this user may not know it."""
+    """False if there is no such file, or this user may not look."""
     try:
         path.lstat()
     except OSError:

@@ -132,7 +132,7 @@ def _document(fields: dict[str, Any], findings: Sequence[Finding], user_names: S
 
 
 def _user_names(settings: Settings) -> list[str]:
-    """Of services: an error of a server may name the user."""
+    """The users of the services: the error of a server may contain one."""
     names: set[str] = set()
     for service in settings.services:
         config = service.definition.probe_config
@@ -148,7 +148,7 @@ _TEXTS = ("reason", "what", "fix", "next_steps")
 
 
 def without_secrets(value: Any, user_names: Sequence[str], field: str = "") -> Any:  # noqa: ANN401  any JSON value
-    """No secret, no user of a URL, and no name of the user of this machine."""
+    """The text without secrets, without the users in URLs, and without the name of this machine's user."""
     match value:
         case dict():
             return {key: without_secrets(inner, user_names, key) for key, inner in value.items()}

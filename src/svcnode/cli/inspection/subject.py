@@ -74,7 +74,7 @@ class Subject:
         return "" if origin is None or (origin.file and origin.line is None) else str(origin)
 
     def services(self) -> Iterator[tuple[KeyPath, ServiceSettings]]:
-        """With the path of each in the configuration; empty for the store, which no key sets."""
+        """The services, each with its path in the configuration, which is empty for the store: no key sets it."""
         own = self.settings.uses_store
         for index, service in enumerate(self.settings.services):
             yield (() if own else ("services", index)), service

@@ -334,7 +334,7 @@ def summary(snapshots: Sequence[NodeSnapshot]) -> str:
 
 
 def counted_noun(count: int, entries: Iterable[RegistryEntry | None]) -> str:
-    """Replicas, if all are; a node that is asked at its own URL is a node."""
+    """ "replicas" if all of them are; a node that was named by its URL counts as a node."""
     noun = "replica" if all(entry is not None and entry.replica for entry in entries) else "node"
     return f"{count} {noun}{'' if count == 1 else 's'}"
 

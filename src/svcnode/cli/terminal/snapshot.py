@@ -98,7 +98,7 @@ class NodeSnapshot:
 
     @property
     def lacks_identity(self) -> bool:
-        """Whether health and services answer, and the identity does not exist.
+        """Whether the node answers for its health and services, but has no identity.
 
         If a version is requested, they are not shown: without the identity, the version of the answers is not known.
         """

@@ -229,7 +229,7 @@ class WatchApp:
         self._poller.start(node)
 
     async def _remove(self, node: WatchedNode) -> None:
-        """A node without replicas, which are shown instead if there are some now."""
+        """Removes the row of a node without replicas, now that it has some, which are shown instead."""
         self._poller.stop(node)
         self._model.nodes.remove(node)
         await self._sources.pop(node.number).aclose()

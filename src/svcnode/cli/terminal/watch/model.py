@@ -108,7 +108,7 @@ def is_recently_changed(changed_s: float | None, now_s: float) -> bool:
 
 
 class ServiceKey(NamedTuple):
-    """A node may list an id more than once."""
+    """Tells services with the same id apart: a node may list an id more than once."""
 
     id: str
     number: int
