@@ -47,7 +47,16 @@ from svcnode.history.errors import HistoryError, HistoryProblem
 from svcnode.history.query import HistoryQuery
 from svcnode.history.records import Bucket, Resolution, RetentionLimits, Transition
 from svcnode.history.report import ReportPeriod
-from svcnode.history.timeline import CLOCK_SET, PAUSED, STARTED, STOPPED, is_outage, make_timeline_page, says_status
+from svcnode.history.timeline import (
+    CLOCK_SET,
+    NEW_FILE,
+    PAUSED,
+    STARTED,
+    STOPPED,
+    is_outage,
+    make_timeline_page,
+    says_status,
+)
 from svcnode.history.writer import Writer, WriterConfig
 from svcnode.net.clock import RetentionClock, WallTimes, next_tick_s
 from svcnode.version import __version__
@@ -111,6 +120,7 @@ class History:
                 self._on_acknowledged,
             )
             self._writer.on_last_known = self._remember
+            self._writer.on_file_lost = self._begin_new_file
         self._query = HistoryQuery(self._backlog, self._aggregator, self._writer)
         self._publish_to_id = 0
         self._is_publishing = False
@@ -122,6 +132,7 @@ class History:
         self._last_break: Break | None = None
         self._newest: Transition | None = None
         self._outages: dict[str, Transition] = {}  # what was last recorded of each service that is not Up
+        self._maintenance: dict[str | None, Transition] = {}  # and of maintenance that goes on; None: of the node
         self._unconfirmed: dict[str, Transition] = {}  # those from before a standstill, until a check
         self._down_before: dict[str, tuple[float, float]] = {}  # since when before the restart: node's and wall clock
         self._maintenance_before: dict[str | None, OpenMaintenance] = {}  # by service; None: the node
@@ -291,19 +302,26 @@ class History:
 
     # ---- what the previous process knew
 
-    def _remember(self, statuses: list[LastStatus], maintenance: list[OpenMaintenance]) -> None:
-        """In the writer thread. It delays neither the start nor a check, and no status follows from it."""
+    def _remember(self, newest_s: float, statuses: list[LastStatus], maintenance: list[OpenMaintenance]) -> None:
+        """In the writer thread. It delays neither the start nor a check, and no status follows from it.
+
+        If the clock was set back since, an outage that goes on begins again now, as if it had been set while we ran.
+        """
+        set_back_s = self._breaks.continue_from(newest_s)
         self._maintenance_before = {one.service_id: one for one in maintenance}
         now_s, wall_s = self._node.now_s(), self._wall_clock()
         known = {
             one.service_id: KnownBefore(
-                Status(one.status), now_s - max(0.0, wall_s - one.since_s), one.reason, known_code(one.code)
+                Status(one.status),
+                now_s - max(0.0, wall_s + set_back_s - one.since_s),
+                one.reason,
+                known_code(one.code),
             )
             for one in statuses
             if one.status in _REMEMBERED and one.service_id in self._node
         }
         self._down_before = {
-            one.service_id: (known[one.service_id].since_s, one.since_s)
+            one.service_id: (known[one.service_id].since_s, wall_s if set_back_s else min(one.since_s, wall_s))
             for one in statuses
             if one.service_id in known and one.status == Status.DOWN.value
         }
@@ -410,7 +428,8 @@ class History:
         for one in self._breaks.find():
             self._last_break = one
             log.warning("%s %s", one.kind.replace("_", " "), one.text, extra={"event": one.kind})
-            self._record_mark(PAUSED, one.paused_s, f"{one.kind.replace('_', ' ')} {one.text}")
+            if not one.is_before_start:
+                self._record_mark(PAUSED, one.paused_s, f"{one.kind.replace('_', ' ')} {one.text}")
             self._record_mark(one.kind, one.resumed_s, one.text)
             for service_id, outage in list(self._outages.items()):
                 if one.kind == CLOCK_SET:
@@ -420,15 +439,23 @@ class History:
                 else:
                     self._unconfirmed[service_id] = outage
 
+    def _begin_new_file(self) -> None:
+        """The records are lost, but not what goes on."""
+        self._record_mark(NEW_FILE, self._wall_clock(), "the file with the records before was removed or replaced")
+        # First those that have changed the health of the node: the first one explains it.
+        outages = sorted(self._outages.values(), key=lambda one: one.health == one.health_before)
+        for one in (*list(self._maintenance.values()), *outages):
+            self._record_again(one)
+
     def _record_mark(self, kind: str, at_s: float, reason: str) -> None:
         health = int(Health.PARTIAL) if self._newest is None else self._newest.health
         recorded_us = int(self._wall_clock() * 1e6)
         self._record(Transition(recorded_us, at_s, kind, None, None, None, reason, None, health, health))
 
-    def _record_again(self, outage: Transition) -> None:
-        health = outage.health if self._newest is None else self._newest.health
+    def _record_again(self, one: Transition) -> None:
+        health = one.health if self._newest is None else self._newest.health
         recorded_us = int(self._wall_clock() * 1e6)
-        self._record(outage._replace(id=recorded_us, before=outage.after, health_before=health, health=health))
+        self._record(one._replace(id=recorded_us, before=one.after, health_before=health, health=health))
 
     def _confirm(self, service_id: str, state: ServiceState) -> None:
         """A check after a standstill has found what was so before."""
@@ -442,6 +469,10 @@ class History:
             self._outages[transition.service_id] = transition
         elif transition.service_id is not None and says_status(transition):
             self._outages.pop(transition.service_id, None)
+        if transition.kind == ChangeKind.MAINTENANCE.value:
+            self._maintenance[transition.service_id] = transition
+        elif transition.kind == ChangeKind.MAINTENANCE_ENDED.value:
+            self._maintenance.pop(transition.service_id, None)
         if self._writer is None:
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._publish, transition.id)

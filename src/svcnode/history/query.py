@@ -106,7 +106,7 @@ _SELECT_HEALTH_BEFORE = _SELECT_TRANSITIONS.format(
 # As `explains_start`.
 _SELECT_EXPLANATION = _SELECT_TRANSITIONS.format(
     condition=f"""transitions.id > ? AND kind = '{ChangeKind.STATUS.value}' AND after = '{Status.DOWN.value}'
-        AND health = health_before AND health = {int(Health.PARTIAL)} AND {_BEFORE_PAGE}""",
+        AND health = health_before AND health <> {int(Health.HEALTHY)} AND {_BEFORE_PAGE}""",
     order="",
 )
 # The newest start and stop, and what has ended the process that has recorded each of these transitions.
@@ -496,7 +496,7 @@ def _read_page(connection: sqlite3.Connection, period: Period, up_to: int, limit
     process = read(_SELECT_PROCESS_BEFORE, *before, *before, recorded, -1)
     last_health_id = before[0] if end_id is None else min(before[0], end_id - 1)
     health = read(_SELECT_HEALTH_BEFORE, last_health_id, period.to_us, 1)
-    started = [one for one in process[-1:] if one.kind in BEGINS and one.health == Health.PARTIAL]
+    started = [one for one in process[-1:] if one.kind in BEGINS and one.health != Health.HEALTHY]
     if started and not (health and health[0].id > started[0].id):  # it still is as after the start
         health += read(_SELECT_EXPLANATION, started[0].id, last_health_id, period.to_us, 1)
     last_known_s = _read_last_known(connection, [one.id for one in (*process, *page) if one.kind == STARTED])

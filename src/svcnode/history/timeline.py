@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 STARTED, STOPPED = "started", "stopped"
 # The process runs on, but nothing is known of the time in between: PAUSED is dated before it, what follows after it.
 PAUSED, CLOCK_SET, STOOD_STILL = "paused", "clock_set", "stood_still"
-BEGINS, ENDS = (STARTED, CLOCK_SET, STOOD_STILL), (STOPPED, PAUSED)  # of a time that is known
+NEW_FILE = "new_file"  # the file was lost while the process ran, so what goes on is recorded again
+BEGINS, ENDS = (STARTED, CLOCK_SET, STOOD_STILL, NEW_FILE), (STOPPED, PAUSED)  # of a time that is known
 _UP = Status.UP.value
 _REPLACED = ChangeKind.REPLACED.value
 _STATUS_KINDS = (ChangeKind.REGISTERED.value, _REPLACED, ChangeKind.DEREGISTERED.value, ChangeKind.STATUS.value)
@@ -131,11 +132,14 @@ def is_outage(one: Transition) -> bool:
 
 
 def explains_start(one: Transition) -> bool:
-    """After a start the node is 206 until all is known; from here on it would be 206 without the start."""
+    """After a start the node is 206 until all is known; from here on it would be 206 without the start.
+
+    In a new file, it explains the health that the node had before.
+    """
     return (
         one.kind == ChangeKind.STATUS.value
         and one.after == Status.DOWN.value
-        and one.health == one.health_before == Health.PARTIAL
+        and one.health == one.health_before != Health.HEALTHY
     )
 
 
@@ -149,7 +153,7 @@ class Timeline:
         self._last_known_s = page.last_known_s
         self._outages: dict[str, _Outage] = {}  # that last
         self._health: TimelineItem | None = None  # that lasts, unless it is 200
-        self._health_before_pause: TimelineItem | None = None
+        self._health_before_break: TimelineItem | None = None
         self._started_s = 0.0  # the process
         for one in page.opening.statuses:
             self._see_status(one)
@@ -194,7 +198,8 @@ class Timeline:
         if before is not None:
             self._end(before, one.at_s if before.ended_s is None else before.ended_s)
         if is_outage(one):
-            self._outages[one.service_id] = _Outage(_outage_item(one, one.service_id), one.id)
+            is_counted = one.health != Health.HEALTHY
+            self._outages[one.service_id] = _Outage(_outage_item(one, one.service_id), one.id, is_counted=is_counted)
 
     def _end(self, outage: _Outage, at_s: float) -> None:
         self._show(outage.item._replace(until_s=max(at_s, outage.item.from_s)))
@@ -217,9 +222,11 @@ class Timeline:
             if ended_s < one.at_s:
                 self._change_health(_health_item(one, None, ended_s)._replace(id=f"k{one.id}", code=None), ended_s)
         if one.kind == PAUSED:
-            self._health_before_pause = self._health
+            self._health_before_break = self._health
         self._set_health(one)
-        before = self._health_before_pause
+        if one.kind == STARTED:  # the clock may have been set before
+            self._health_before_break = self._health
+        before = self._health_before_break
         if one.kind in (CLOCK_SET, STOOD_STILL) and before is not None and before.health == one.health:
             self._health = before._replace(id=f"h{one.id}", from_s=one.at_s)  # for the same reason
 
@@ -233,7 +240,22 @@ class Timeline:
         """An outage that began before the start of the process has changed the health after the start only."""
         at_s = max(one.at_s, self._started_s) if one.kind == ChangeKind.STATUS.value else one.at_s
         health = None if one.kind in ENDS else one.health
-        self._change_health(None if health == Health.HEALTHY else _health_item(one, health, at_s), at_s)
+        item = None if health == Health.HEALTHY else _health_item(one, health, at_s)
+        if item is not None and item.health is not None and item.health < one.health_before and item.status is None:
+            item = self._with_what_remains(item, one.id)
+        self._change_health(item, at_s)
+
+    def _with_what_remains(self, item: TimelineItem, recorded_id: int) -> TimelineItem:
+        """The health has become better, but not good: the reason is an outage that has not ended."""
+        others = [
+            outage.item
+            for outage in self._outages.values()
+            if outage.is_counted and outage.ended_s is None and outage.newest_id < recorded_id
+        ]
+        cause = min(others, key=lambda other: (other.status != Status.DOWN.value, other.from_s), default=None)
+        if cause is None:
+            return item._replace(service_id=None, reason="", code=None)
+        return item._replace(service_id=cause.service_id, status=cause.status, reason=cause.reason, code=cause.code)
 
     def _change_health(self, item: TimelineItem | None, at_s: float) -> None:
         before, self._health = self._health, item
@@ -279,6 +301,7 @@ class _Outage(NamedTuple):
     item: TimelineItem
     newest_id: int  # of the transition that says so last
     ended_s: float | None = None  # when the process ended that has seen it; the next one may confirm it
+    is_counted: bool = True  # the node was not healthy when it began
 
     def is_continued_by(self, one: Transition) -> bool:
         """Whether the next process has confirmed it: it began before that process started."""
@@ -310,7 +333,7 @@ def _health_item(one: Transition, health: int | None, at_s: float) -> TimelineIt
         type="health",
         kind=one.kind,
         service_id=one.service_id,
-        status=one.after if one.kind == ChangeKind.STATUS.value else None,
+        status=one.after if is_outage(one) else None,
         health=health,
         from_s=at_s,
         until_s=None,

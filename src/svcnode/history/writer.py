@@ -159,8 +159,11 @@ class Writer:
         self._reported_corruption: tuple[int, CorruptionError] | None = None  # with the generation of the file
         self._written_to = 0  # the newest transition that was written
         self.status = WriterStatus()
-        # Called in the writer thread with what the file says of the services, when it is first opened.
-        self.on_last_known: Callable[[list[LastStatus], list[OpenMaintenance]], None] = lambda *_: None
+        # Called in the writer thread when the file is first opened, with the time of its newest record, and what it
+        # says of the services.
+        self.on_last_known: Callable[[float, list[LastStatus], list[OpenMaintenance]], None] = lambda *_: None
+        # Called on the event loop when a file is begun in place of one that was written.
+        self.on_file_lost: Callable[[], None] = lambda: None
         # For the event loop.
         self.opened = asyncio.Event()  # the first attempt to open the file has ended
         self.closed = asyncio.Event()  # the thread has ended
@@ -339,12 +342,13 @@ class Writer:
             raise
         if database.last_sequence < self._written_to:
             self._mark_file_lost()
+            self._call(self.on_file_lost)
         self._backlog.continue_after(database.last_sequence)
         if is_first:
             self.last_id, self.last_kind = database.last_id, database.last_kind
             if database.last_sequence:
                 self._expiry_clock.continue_from(database.last_at_s)
-                self.on_last_known(database.last_statuses(), database.open_maintenance())
+                self.on_last_known(database.last_at_s, database.last_statuses(), database.open_maintenance())
         self.pruned_to = database.pruned_to
         self.is_readable = self._is_pruning = True
         if is_first:

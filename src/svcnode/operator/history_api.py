@@ -16,7 +16,7 @@ from svcnode.core.strict_json import compact_json
 from svcnode.core.text import encodable
 from svcnode.core.units import iso_time
 from svcnode.history.records import MINUTES, RESOLUTIONS
-from svcnode.history.timeline import CLOCK_SET, STARTED, STOOD_STILL, STOPPED, Period
+from svcnode.history.timeline import CLOCK_SET, NEW_FILE, STARTED, STOOD_STILL, STOPPED, Period
 from svcnode.net.threads import call_in_pool
 from svcnode.operator.event_hub import transition_document
 from svcnode.operator.query import parse_known_query, parse_moment_s, parse_single
@@ -39,7 +39,7 @@ PARAMETERS = tuple(dict.fromkeys(TIMELINE_PARAMETERS + BUCKET_PARAMETERS))
 DEFAULT_PERIOD_S = 86_400.0
 # What concerns every service, in the timeline of one.
 EVENTS_OF_THE_NODE = (
-    *(STARTED, STOPPED, CLOCK_SET, STOOD_STILL),
+    *(STARTED, STOPPED, CLOCK_SET, STOOD_STILL, NEW_FILE),
     *(ChangeKind.RELOADED.value, ChangeKind.NOTE.value),
 )
 

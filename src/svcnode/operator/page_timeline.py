@@ -25,7 +25,7 @@ from svcnode.core.model import ChangeKind, Health, Impact, Status
 from svcnode.core.moments import service_of, what_text
 from svcnode.core.text import excerpt
 from svcnode.core.units import format_duration, iso_time, utc_text
-from svcnode.history.timeline import CLOCK_SET, STARTED, STOOD_STILL, STOPPED, Period
+from svcnode.history.timeline import CLOCK_SET, NEW_FILE, STARTED, STOOD_STILL, STOPPED, Period
 from svcnode.net.threads import call_in_pool
 from svcnode.operator.history_api import DEFAULT_PERIOD_S, is_about, item_document, parse_timeline_query
 from svcnode.operator.markup import escape_text, history_link, time_element
@@ -62,6 +62,7 @@ MARKS = {
     STARTED: "▲",
     CLOCK_SET: "◷",
     STOOD_STILL: "‖",
+    NEW_FILE: "▤",
     ChangeKind.RELOAD_FAILED.value: "✗",
     ChangeKind.MESSAGE_FAILED.value: "✗",
     ChangeKind.NODE.value: "◆",
