@@ -441,9 +441,9 @@ class History:
 
     def _begin_new_file(self) -> None:
         """The records are lost, but not what goes on."""
-        self._record_mark(NEW_FILE, self._wall_clock(), "the file with the records before was removed or replaced")
-        # First those that have changed the health of the node: the first one explains it.
-        outages = sorted(self._outages.values(), key=lambda one: one.health == one.health_before)
+        self._record_mark(NEW_FILE, self._wall_clock(), "earlier records are in another file, or lost")
+        # First the one that has changed the health of the node last: it explains the health.
+        outages = sorted(self._outages.values(), key=lambda one: (one.health == one.health_before, -one.id))
         for one in (*list(self._maintenance.values()), *outages):
             self._record_again(one)
 

@@ -6,13 +6,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from svcnode.core.model import Verdict
+from svcnode.core.model import Maintenance, Verdict
+from svcnode.history import writer
 from svcnode.history.breaks import BreakFinder
 from svcnode.history.timeline import CLOCK_SET, STOOD_STILL, Period
 from tests.support.nodes import record
 from tests.support.real_time import in_real_time
 from tests.support.virtual_time import VirtualClock
-from tests.unit.history.test_history import NOON, Harness, eventually, fail_three_times, harness, probed
+from tests.unit.history.test_history import (
+    NOON,
+    Harness,
+    down_before_a_restart,
+    eventually,
+    fail_three_times,
+    harness,
+    probed,
+)
 from tests.unit.history.test_timeline import health, of_type, outages
 
 if TYPE_CHECKING:
@@ -200,3 +209,76 @@ async def test_a_reported_outage_lasts_over_a_sleep_until_something_else_is_repo
         after = await items_of(history, HOUR_S + 90, 2 * HOUR_S)
     assert outages(items)[-1] == ("db", "Down", 0.0, None, True)
     assert outages(after) == outages(items)[-1:]
+
+
+@in_real_time
+async def test_an_outage_over_a_restart_begins_with_it_if_the_clock_was_set_back(
+    harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    await down_before_a_restart(harness)
+    harness.wall.advance(-HOUR_S)
+    node = probed(harness, impact="critical")
+    started_s = harness.wall.now_s
+    async with harness.history() as (history, follower):
+        await follower.until(lambda: "clock_set" in follower.kinds)
+        harness.wait(10, history)
+        record(node, "db", Verdict.failed("refused"))
+        assert node.now_s() - node.state("db").since_s == pytest.approx(730), "without the unknown time in between"
+        harness.wait(290, history)
+        items = await items_of(history, -HOUR_S, harness.wall.now_s - NOON)
+        report = await report_of(history, harness)
+    started = (started_s - NOON) / 60
+    assert outages(items) == [("db", "Down", pytest.approx(started), None, True)]
+    assert (503, pytest.approx(started + 1 / 6), None, True) in health(items)
+    assert ("clock_set", started) in events(items)
+    assert logged(caplog) == ["clock_set"]
+    (outage,) = report.services["db"].outages
+    assert (outage.is_open, outage.length_s) == (True, pytest.approx(290, abs=2))
+
+
+@in_real_time
+async def test_a_clock_that_was_set_back_is_told_once(harness: Harness) -> None:
+    await down_before_a_restart(harness)
+    harness.wall.advance(-HOUR_S)
+    for expected in (["started", "clock_set"], ["started"]):
+        async with harness.history() as (history, follower):
+            harness.wait(60, history)
+            await items_of(history)
+            assert follower.kinds == expected
+
+
+@in_real_time
+async def test_what_goes_on_is_in_a_new_file_too(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "LOCK_CHECK_INTERVAL_S", 0.01)
+    async with harness.history() as (history, follower):
+        cache = harness.node.register("cache")
+        cache.down("evicted")
+        api = harness.node.register("api", impact="critical")
+        api.up()
+        ledger = harness.node.register("ledger")
+        harness.node.maintenance.set(Maintenance("control", harness.clock.now_s + 7200, "alice", "new disk"), "ledger")
+        ledger.down("stopped")
+        harness.wait(60, history)
+        api.down("refused")
+        harness.wait(60, history)
+        await items_of(history)  # they are written
+        harness.path.parent.rename(harness.path.parent.with_name("away"))
+        await follower.until(lambda: "new_file" in follower.kinds)
+        harness.wait(60, history)
+        items = await items_of(history)
+        report = await report_of(history, harness)
+        api.up()
+        harness.wait(60, history)
+        after = await items_of(history)
+    assert ("api", "Down", 1.0, None, True) in outages(items)
+    assert {(item.service_id, item.status) for item in of_type(items, "outage")} == {
+        ("api", "Down"),
+        ("cache", "Down"),
+        ("ledger", "Down"),
+    }
+    assert [(item.health, item.service_id) for item in of_type(items, "health")] == [(503, "api")]
+    found = {service_id: len(one.outages) for service_id, one in report.services.items()}
+    assert found == {"api": 1, "cache": 1, "ledger": 0}
+    assert len(report.node.outages) == 1
+    assert ("api", "Down", 1.0, 3.0, False) in outages(after)
+    assert [(item.health, item.service_id) for item in of_type(after, "health")] == [(503, "api"), (206, "cache")]

@@ -430,8 +430,9 @@ async def test_a_client_continues_across_a_restart_although_the_clock_is_set_bac
     harness.node = make_node("validator-7", version="v1.4.2", clock=harness.clock)
     async with harness.history() as (history, second):
         assert history.last_id == first.received[-1].id
-        await second.until_received(1)
-        assert await history.after(0) == [*first.received, second.received[0]]
+        await second.until_received(2)
+        assert second.kinds == ["started", "clock_set"]
+        assert await history.after(0) == [*first.received, *second.received]
         assert (second.received[0].id, second.received[0].at_s) == (first.received[-1].id + 1, NOON - 86_400)
 
 
@@ -460,10 +461,10 @@ async def test_time_between_two_processes_counts_for_no_status(harness: Harness)
     assert buckets[-1] == Bucket(NOON, up_s=20.0)
 
 
-def probed(harness: Harness) -> NodeState:
+def probed(harness: Harness, **options: Any) -> NodeState:
     """A node with one service that is checked, as after a start."""
     harness.node = make_node("validator-7", version="v1.4.2", clock=harness.clock)
-    harness.node.register("db", probe=FunctionProbe(lambda: None), start_period="30s", fall=3)
+    harness.node.register("db", probe=FunctionProbe(lambda: None), start_period="30s", fall=3, **options)
     return harness.node
 
 
@@ -772,12 +773,14 @@ async def test_a_file_corrupted_while_in_use_is_quarantined_when_a_query_fails(h
         before = history.last_id
         await history.after(0)  # reports the corruption to the writer
         await eventually(lambda: history.problem_code == HistoryProblem.CORRUPT)
+        await follower.until(lambda: follower.kinds[-2:] == ["new_file", "status"])
         database.up()
-        await follower.until_received(103)
+        await follower.until_received(105)
         assert history.is_healthy
-        assert await history.after(0) == [follower.received[-1]]
+        assert await history.after(0) == follower.received[-3:]
         assert history.pruned_to >= before
-    assert [kind for (kind,) in harness.rows("SELECT kind FROM transitions ORDER BY id")] == ["status", "stopped"]
+    kinds = [kind for (kind,) in harness.rows("SELECT kind FROM transitions ORDER BY id")]
+    assert kinds == ["new_file", "status", "status", "stopped"]
 
 
 @pytest.mark.usefixtures("fast_retry")
@@ -812,10 +815,11 @@ async def test_a_late_report_about_a_quarantined_file_does_not_affect_the_new_fi
         monkeypatch.setattr(writer, "quarantine", report_again)
         used.report_corruption(CorruptionError("corrupt"), generation=0)
         await eventually(lambda: used.generation == 1)
-        harness.node.overrides.drain()
         await follower.until_received(2)
+        harness.node.overrides.drain()
+        await follower.until_received(3)
         assert history.is_healthy
-    assert harness.rows("SELECT kind FROM transitions ORDER BY id") == [("node",), ("stopped",)]
+    assert harness.rows("SELECT kind FROM transitions ORDER BY id") == [("new_file",), ("node",), ("stopped",)]
 
 
 @in_real_time
@@ -824,7 +828,7 @@ async def test_a_file_removed_while_in_use_is_created_again(harness: Harness, ca
         await follower.until_received(1)
         shutil.rmtree(harness.path.parent)
         harness.node.overrides.drain()
-        await follower.until_received(2)
+        await follower.until(lambda: {"node", "new_file"} <= set(follower.kinds))
         assert history.pruned_to >= follower.received[0].id
         assert history.is_healthy
         assert history.problem_code == HistoryProblem.FILE_REPLACED
@@ -843,14 +847,16 @@ async def test_after_a_lazy_unmount_new_transitions_are_in_the_file_at_the_path(
         async with harness.history() as (history, follower):
             await follower.until_received(1)
             disk.unmount()
-            await eventually(lambda: history.problem_code == HistoryProblem.FILE_REPLACED)  # also without a change
+            await follower.until_received(2)  # also without a change
+            assert history.problem_code == HistoryProblem.FILE_REPLACED
             harness.node.overrides.drain()
-            await follower.until_received(2)
-            assert harness.rows("SELECT kind FROM transitions") == [("node",)]
+            await follower.until_received(3)
+            assert harness.rows("SELECT kind FROM transitions") == [("new_file",), ("node",)]
             with MemoryDisk(folder):  # and a disk that is mounted over it
                 harness.node.overrides.undrain()
-                await follower.until_received(3)
-                assert harness.rows("SELECT kind, reason FROM transitions") == [("node", follower.received[2].reason)]
+                await follower.until_received(5)
+                in_file = harness.rows("SELECT kind, health FROM transitions ORDER BY id")
+                assert sorted(in_file) == [("new_file", 200), ("node", 200)]
 
 
 @in_real_time

@@ -89,6 +89,30 @@ def test_an_outage_lasts_from_the_status_until_the_next_one() -> None:
     assert health(items) == [(503, 1.0, 5.0, False), (206, 5.0, None, True)]
 
 
+def test_a_health_that_became_better_is_explained_by_what_remains() -> None:
+    items = (
+        Recorder()
+        .at(1, "status", "uncounted", "Down")
+        .at(2, "status", "cache", "Initializing", health=206)
+        .at(3, "status", "secretsvc", "Down")
+        .at(4, "status", "api", "Down", health=503)
+        .at(5, "status", "api", "Up", health=206)
+        .at(6, "status", "secretsvc", "Up")
+        .at(7, "node", health=503, reason="an issue")
+        .at(8, "node", health=206, reason="no issue")
+        .at(9, "status", "cache", "Up", health=200)
+        .items()
+    )
+    found = [(item.health, item.service_id, item.status) for item in of_type(items, "health")]
+    assert found == [
+        (206, "cache", "Initializing"),
+        (503, "api", "Down"),
+        (206, "secretsvc", "Down"),
+        (503, None, None),
+        (206, "cache", "Initializing"),
+    ]
+
+
 def test_an_outage_ends_with_the_registration_of_its_service() -> None:
     items = Recorder().at(1, "status", "db", "Down").at(2, "deregistered", "db", before="Down").items()
     assert outages(items) == [("db", "Down", 1.0, 2.0, False)]
