@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
     from svcnode.core.model import Change, Evidence, ServiceState
     from svcnode.history.breaks import Break
-    from svcnode.history.records import LastStatus, OpenMaintenance
+    from svcnode.history.records import LastStatus, OpenMaintenance, Stretch
     from svcnode.history.report import PeriodReport
     from svcnode.history.timeline import Period, TimelinePage
     from svcnode.node.node_state import NodeState
@@ -260,6 +260,11 @@ class History:
     async def of_services(self, service_ids: Sequence[str], from_s: float, limit: int) -> list[Transition]:
         """In order, since this time: the newest transitions of these services, and of the node itself."""
         return await self._query.of_services(service_ids, from_s, self.last_id, limit)
+
+    async def runs(self, from_s: float) -> list[Stretch]:
+        """The times in which the node ran since this time, up to now."""
+        self._aggregator.tick(self._wall_clock())
+        return await self._query.runs(from_s)
 
     async def load_latest(self, limit: int) -> list[Transition]:
         """The newest transitions, in order. Waits until the file can be opened."""

@@ -160,6 +160,7 @@ _SELECT_MOVES = f"""
     ) AS transitions LEFT JOIN services ON services.number = transitions.service
 """
 _SELECT_RUNS = "SELECT json_group_array(json_array(begin_s, end_s)) FROM runs WHERE end_s > ? AND begin_s < ?"
+_END_OF_TIME_S = 1e12
 _SELECT_TIMES = """
     SELECT json_group_array(json_array(services.id, up_s, initializing_s, down_s, maintenance_s, first_s)) FROM (
         SELECT service, sum(up_s) AS up_s, sum(initializing_s) AS initializing_s, sum(down_s) AS down_s,
@@ -237,6 +238,18 @@ class HistoryQuery:
 
         values = (up_to, int(from_s * 1e6), json.dumps(list(service_ids)), limit)
         return (await self._transitions(is_match, _SELECT_OF_SERVICES, *values))[-limit:]
+
+    async def runs(self, from_s: float) -> list[Stretch]:
+        """The times in which the node ran since this time."""
+
+        def read() -> list[Stretch]:
+            rows, unwritten = self._read(
+                lambda connection: _rows(connection, _SELECT_RUNS, from_s, _END_OF_TIME_S),
+                self._aggregator.unwritten_stretches,
+            )
+            return [*(Stretch(*row) for row in rows or ()), *unwritten]
+
+        return await self._run(read)
 
     async def buckets(
         self, service_ids: Sequence[str], resolution: Resolution, now_s: float

@@ -6,7 +6,7 @@ does maintenance.
 
 Outages and the health of the node come from the transitions, and from the runs: the times in which the node ran. An
 outage begins when a service is Down, and ends when it is Up or removed. An outage that outlasts a restart is still one
-outage. Its length counts only the time in which the node ran, without maintenance.
+outage; if the clock is set, it is two. Its length counts only the time in which the node ran, without maintenance.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from svcnode.core.model import STATUS_CHANGES, ChangeKind, Health, Status
 from svcnode.history.latencies import add_to, percentile_s
 from svcnode.history.records import DAYS, HOURS, LATENCY_DAYS, LATENCY_HOURS, MINUTES, Stretch
-from svcnode.history.timeline import BEGINS, PAUSED, STARTED, STOPPED
+from svcnode.history.timeline import BEGINS, CLOCK_SET, PAUSED, STARTED, STOPPED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -223,9 +223,9 @@ class _Outages:
         elif self.status == DOWN and not self.is_held and self.begun_s is None:
             self.begun_s = self.since_s
 
-    def set_back(self, at_s: float, from_s: float) -> None:
-        """If the clock was set back to this time, the times so far are not of the clock that counts from now on."""
-        if at_s < self.since_s:
+    def resume(self, at_s: float, from_s: float, *, is_clock_set: bool) -> None:
+        """If the clock was set, the times so far are not of the clock that counts from now on."""
+        if is_clock_set or at_s < self.since_s:
             self.end(self.known_to_s, from_s)
             self.since_s = self.known_to_s = at_s
 
@@ -287,6 +287,10 @@ class OutageFinder:
             move = move._replace(at_s=max(move.recorded_s, self._started_s))
         return move
 
+    def unconfirmed(self) -> set[str]:
+        """Services with an outage from before a restart, of which this process knows nothing yet. Before the rest."""
+        return {one_id for one_id, one in self._services.items() if one.status is None and one.begun_s is not None}
+
     def of_services(self) -> dict[str, tuple[Outage, ...]]:
         return {service_id: self._finish(one) for service_id, one in self._services.items()}
 
@@ -299,7 +303,7 @@ class OutageFinder:
         self._forget(move.at_s)
         self._started_s = move.at_s
         for one in (self._node, *self._services.values()):
-            one.set_back(move.at_s, self._from_s)
+            one.resume(move.at_s, self._from_s, is_clock_set=move.kind == CLOCK_SET)
             one.is_held = one.is_held and move.kind != STARTED
         if move.kind == STARTED:
             self._held = set()  # what is still in maintenance is recorded again

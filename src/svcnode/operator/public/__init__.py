@@ -26,7 +26,7 @@ from svcnode.net.threads import call_in_pool
 from svcnode.operator import NO_THREAD, OVERLOADED
 from svcnode.operator.compression import accepts_gzip
 from svcnode.operator.public import feed, page, statuspage
-from svcnode.operator.public.outages import past_of
+from svcnode.operator.public.outages import Past, past_of
 from svcnode.operator.public.view import (
     NO_DAYS,
     Publication,
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from svcnode.api.spec import Headers, Request
-    from svcnode.history.records import Transition
     from svcnode.operator.context import OperatorContext
     from svcnode.operator.public.view import Days, PublicService, Window
 
@@ -115,7 +114,7 @@ class PublicApp:
         self._context = context
         self._root = split_path(path)
         self._answers = SingleFlight(lasts=True)
-        self._transitions: Sequence[Transition] = ()  # as they were last read
+        self._past = Past()  # as it was last read
         self._days: Mapping[str, Days] = {}
         self._days_read_for: object = None  # the services and the minute
         self._version: object = None
@@ -162,9 +161,12 @@ class PublicApp:
             self._version = node.revision, self._context.history.last_id, self._minute_s()
         return self._version
 
-    def _minute_s(self) -> int:
+    def _now_s(self) -> float:
         node = self._context.node
-        return int(node.wall_time_s(node.now_s())) // MINUTE_S * MINUTE_S
+        return node.wall_time_s(node.now_s())
+
+    def _minute_s(self) -> int:
+        return int(self._now_s()) // MINUTE_S * MINUTE_S
 
     async def _make(self, document: Document, version: object) -> Answer:
         view = await self._view(version)
@@ -180,7 +182,7 @@ class PublicApp:
         services = await call_in_pool(lambda: published_services(node, self.publication))
         await self._read_history([service.id for service in services], as_of_s)
         current = current_maintenance(node)
-        planned = list(planned_maintenance(node, self.publication, node.wall_time_s(node.now_s())))
+        planned = list(planned_maintenance(node, self.publication, self._now_s()))
         return await call_in_pool(lambda: self._put_together(services, current, planned, as_of_s))
 
     async def _read_history(self, service_ids: list[str], as_of_s: float) -> None:
@@ -190,10 +192,14 @@ class PublicApp:
             await asyncio.wait_for(flight, HISTORY_TIMEOUT_S)
 
     async def _read_past(self, service_ids: list[str], as_of_s: float) -> None:
-        """Transitions, and once a minute the days, which take most of the time."""
+        """The outages, and once a minute the days, which take most of the time."""
         history, wanted = self._context.history, (as_of_s, tuple(service_ids))
         from_s = as_of_s - DAYS.length_s * DAYS.bucket_count
-        self._transitions = await history.of_services(service_ids, from_s, MAX_TRANSITIONS)
+        transitions = await history.of_services(service_ids, from_s, MAX_TRANSITIONS)
+        if len(transitions) == MAX_TRANSITIONS:  # there may be more before
+            from_s = min(one.at_s for one in transitions)
+        runs, now_s = await history.runs(from_s), self._now_s()
+        self._past = await call_in_pool(lambda: past_of(transitions, runs, service_ids, from_s, now_s))
         if self._days_read_for != wanted:
             buckets = await history.buckets(service_ids, DAYS)
             self._days = await call_in_pool(lambda: {one: days_of(found) for one, found in buckets.items()})
@@ -207,7 +213,7 @@ class PublicApp:
         as_of_s: float,
     ) -> PublicView:
         service_ids = [service.id for service in services]
-        past = past_of(self._transitions, service_ids)
+        past = self._past
         view = PublicView(
             title=self.publication.title,
             url=self.publication.url,
@@ -216,8 +222,7 @@ class PublicApp:
             outages=all_outages(services, past),
             maintenance=all_windows(service_ids, current, planned, past.maintenance_since_s, as_of_s),
         )
-        node = self._context.node
-        return view._replace(as_of_s=max(as_of_s, min(view.updated_s, node.wall_time_s(node.now_s()))))
+        return view._replace(as_of_s=max(as_of_s, min(view.updated_s, self._now_s())))
 
 
 # ---- answers; pure

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from svcnode.core.model import ChangeKind, Status
+from svcnode.core.model import ChangeKind
+from svcnode.history.records import DAYS
+from svcnode.history.report import Move, OutageFinder, ReportPeriod
+from svcnode.history.timeline import STARTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from svcnode.history.records import Transition
-
-_SETTLED = {Status.UP.value: True, Status.DOWN.value: False}
+    from svcnode.history.records import Stretch, Transition
 
 
 class Outage(NamedTuple):
-    """An outage lasts from Down to Up. Neither Initializing in between nor a restart of the node ends it."""
+    """As in the report: an outage lasts from Down to Up, and neither Initializing nor a restart ends it."""
 
     service_id: str
     begin_s: float  # wall clock, as all times here
@@ -25,58 +26,38 @@ class Outage(NamedTuple):
 class Past(NamedTuple):
     """What the transitions say about the past of the services."""
 
-    outages: tuple[Outage, ...] = ()  # in the order of their ends; those that go on are last
+    outages: tuple[Outage, ...] = ()
     maintenance_since_s: dict[str | None, float] = {}  # noqa: RUF012  never changed. By service; None: the node
 
 
-def past_of(transitions: Iterable[Transition], service_ids: Sequence[str]) -> Past:
-    """`transitions`: of these services and of the node, in order."""
-    reader = _Reader(service_ids)
-    for transition in transitions:
-        reader.read(transition)
-    going_on = (Outage(service_id, begin_s) for service_id, begin_s in reader.begun_at_s.items())
-    return Past((*reader.ended, *going_on), reader.maintenance_since_s)
+def past_of(
+    transitions: Sequence[Transition], runs: Iterable[Stretch], service_ids: Sequence[str], from_s: float, to_s: float
+) -> Past:
+    """`transitions`: of these services and of the node, in order; `runs`: the times in which the node ran.
+
+    An outage that began before `from_s` is left out, because nobody knows when it began.
+    """
+    finder = OutageFinder(ReportPeriod(from_s, to_s, DAYS), from_s - 1, runs)
+    for one in transitions:
+        finder.add(Move(one.id / 1e6, one.at_s, one.kind, *one[3:6], one.health_before, one.health))
+    unconfirmed, found = finder.unconfirmed(), finder.of_services()
+    outages: list[Outage] = []
+    for service_id in service_ids:
+        last = found.get(service_id, ())[-1:]
+        for outage in found.get(service_id, ()):
+            goes_on = outage.is_open or (service_id in unconfirmed and outage in last)
+            if not outage.is_begun_before:
+                outages.append(Outage(service_id, outage.begin_s, None if goes_on else outage.end_s))
+    return Past(tuple(outages), _maintenance_since_s(transitions))
 
 
-class _Reader:
-    def __init__(self, service_ids: Sequence[str]) -> None:
-        self._is_up: dict[str, bool | None] = dict.fromkeys(service_ids)  # None: neither Up nor Down was seen
-        self.begun_at_s: dict[str, float] = {}  # outages that go on
-        self.ended: list[Outage] = []
-        self.maintenance_since_s: dict[str | None, float] = {}
-
-    def read(self, one: Transition) -> None:
-        if one.kind == "started":
-            # What is still in maintenance is recorded again; services are Initializing until they are checked.
-            self.maintenance_since_s.clear()
-            self._is_up = dict.fromkeys(self._is_up)
+def _maintenance_since_s(transitions: Iterable[Transition]) -> dict[str | None, float]:
+    since_s: dict[str | None, float] = {}
+    for one in transitions:
+        if one.kind == STARTED:
+            since_s.clear()  # what is still in maintenance is recorded again
         elif one.kind == ChangeKind.MAINTENANCE.value:
-            self.maintenance_since_s.setdefault(one.service_id, one.at_s)
+            since_s.setdefault(one.service_id, one.at_s)
         elif one.kind == ChangeKind.MAINTENANCE_ENDED.value:
-            self.maintenance_since_s.pop(one.service_id, None)
-        if one.service_id is None:
-            for service_id in self._is_up:
-                self._settle(service_id, one.at_s)
-        elif one.service_id in self._is_up:
-            self._see(one.service_id, one)
-            self._settle(one.service_id, one.at_s)
-
-    def _see(self, service_id: str, one: Transition) -> None:
-        if one.kind == ChangeKind.DEREGISTERED.value:
-            self._is_up[service_id] = None
-            self._end(service_id, one.at_s)
-        elif one.after in _SETTLED:
-            self._is_up[service_id] = _SETTLED[one.after]
-
-    def _settle(self, service_id: str, at_s: float) -> None:
-        """Down in maintenance is planned, and no outage before the maintenance ends."""
-        is_up = self._is_up[service_id]
-        if is_up:
-            self._end(service_id, at_s)
-        elif is_up is False and self.maintenance_since_s.keys().isdisjoint((None, service_id)):
-            self.begun_at_s.setdefault(service_id, at_s)
-
-    def _end(self, service_id: str, at_s: float) -> None:
-        begin_s = self.begun_at_s.pop(service_id, None)
-        if begin_s is not None:
-            self.ended.append(Outage(service_id, begin_s, max(begin_s, at_s)))  # the clock may have been set back
+            since_s.pop(one.service_id, None)
+    return since_s

@@ -165,7 +165,7 @@ def _listed_service(node: NodeState, service_id: str, found: tuple[Service, Serv
 
 def _public_service(node: NodeState, service: Service, state: ServiceState, group: str) -> PublicService:
     in_maintenance = node.maintenance.current(service.id) is not None
-    since_s = node.wall_time_s(state.since_s)
+    since_s = min(node.wall_time_s(state.since_s), node.wall_time_s(node.now_s()))  # the clock may be set back
     return PublicService(service.id, service.name or service.id, group, _status(state.status, in_maintenance), since_s)
 
 

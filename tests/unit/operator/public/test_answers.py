@@ -12,7 +12,7 @@ import pytest
 
 from svcnode.api.spec import Request, Response
 from svcnode.core.model import Verdict
-from svcnode.history.records import Transition
+from svcnode.history.records import Stretch, Transition
 from svcnode.operator import public
 from svcnode.operator.public import DOCUMENTS, LOOK_INTERVAL_S, PublicApp, Publication
 from svcnode.operator.single_flight import MAX_IN_FLIGHT
@@ -30,7 +30,7 @@ class PublicHarness(OperatorHarness):
         super().__init__()
         self.transitions: list[Transition] = []
         self.reads = 0
-        self.history.of_services = self._of_services
+        self.history.of_services, self.history.runs = self._of_services, self._runs
         self.node.register("db", name="Ledger", description="")
         self.node.register("secret", name="Hidden", description="")
         self.record("db", Verdict.ready())
@@ -42,6 +42,9 @@ class PublicHarness(OperatorHarness):
     async def _of_services(self, service_ids: Any, from_s: float, limit: int) -> list[Transition]:
         self.reads += 1
         return self.transitions
+
+    async def _runs(self, from_s: float) -> list[Stretch]:
+        return [Stretch(STARTED_AT_S - 100, STARTED_AT_S + 100)]
 
     async def get(self, path: str = "/", **headers: str) -> Response:
         named = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
@@ -217,7 +220,9 @@ async def test_the_page_says_how_old_it_is_at_least_every_minute(harness: Public
 @in_real_time
 async def test_outages_come_from_the_history(harness: PublicHarness) -> None:
     times = ((STARTED_AT_S - 90, "Down"), (STARTED_AT_S - 60, "Up"))
-    harness.transitions = [Transition(1, at_s, "status", "db", None, after, "why", "x", 0, 0) for at_s, after in times]
+    harness.transitions = [
+        Transition(1, at_s, "status", "db", None, after, "why", "x", 200, 200) for at_s, after in times
+    ]
     incidents = json.loads((await harness.get("/api/v2/incidents.json")).body)["incidents"]
     assert [one["status"] for one in incidents] == ["resolved"]
 

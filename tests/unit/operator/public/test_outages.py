@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from svcnode.history.records import Transition
+from svcnode.history.records import Stretch, Transition
 from svcnode.operator.public.outages import Outage, Past, past_of
 
 
 def change(at_s: float, after: str | None, service_id: str | None = "db", kind: str = "status") -> Transition:
-    return Transition(int(at_s * 1e6), at_s, kind, service_id, None, after, "why", "refused", 200, 503)
+    return Transition(int(at_s * 1e6), at_s, kind, service_id, None, after, "why", "refused", 200, 200)
 
 
 def node(at_s: float, kind: str) -> Transition:
     return change(at_s, None, None, kind)
 
 
-def outages(*transitions: Transition) -> list[tuple[float, float | None]]:
-    return [(outage.begin_s, outage.end_s) for outage in past_of(transitions, ["db", "api"]).outages]
+def past(*transitions: Transition, runs: tuple[tuple[float, float], ...] = ((0, 20),)) -> Past:
+    return past_of(transitions, [Stretch(*run) for run in runs], ["db", "api"], 0, 20)
+
+
+def outages(*transitions: Transition, **options: Any) -> list[tuple[float, float | None]]:
+    return [(outage.begin_s, outage.end_s) for outage in past(*transitions, **options).outages]
 
 
 def test_an_outage_lasts_from_down_to_up() -> None:
@@ -25,16 +31,30 @@ def test_an_outage_lasts_from_down_to_up() -> None:
 
 
 def test_initializing_and_a_restart_do_not_end_an_outage() -> None:
-    restart = (node(4, "stopped"), node(5, "started"))
-    assert outages(change(1, "Down"), change(2, "Initializing"), *restart, change(6, "Down"), change(8, "Up")) == [
-        (1, 8)
-    ]
+    before = (change(1, "Down"), change(2, "Initializing"), node(4, "stopped"), node(5, "started"))
+    assert outages(*before, runs=((0, 4), (5, 20))) == [(1, None)]
+    assert outages(*before, change(6, "Down"), change(8, "Up"), runs=((0, 4), (5, 20))) == [(1, 8)]
+
+
+def test_an_outage_that_the_next_process_does_not_confirm_ends_with_the_one_that_saw_it() -> None:
+    restarted = (node(9, "started"), change(10, "Up"))
+    runs = ((0, 4), (9, 20))
+    assert outages(change(1, "Down"), node(4, "stopped"), *restarted, runs=runs) == [(1, 4)]
+    assert outages(change(1, "Down"), *restarted, runs=runs) == [(1, 4)], "it was killed"
+
+
+def test_if_the_clock_is_set_an_outage_is_two_with_their_real_lengths() -> None:
+    down, again = change(1, "Down"), change(15, "Down")._replace(before="Down")
+    forward = (node(4, "paused"), node(15, "clock_set"), again, change(19, "Up"))
+    assert outages(down, *forward, runs=((0, 4), (15, 20))) == [(1, 4), (15, 19)]
+
+
+def test_an_outage_from_before_the_period_and_one_in_the_future_are_left_out() -> None:
+    assert outages(change(3, "Up")._replace(before="Down"), change(30, "Down")) == []
 
 
 def test_services_have_outages_of_their_own_and_others_have_none() -> None:
-    found = past_of(
-        [change(1, "Down", "api"), change(2, "Down"), change(3, "Up"), change(4, "Down", "x")], ["db", "api"]
-    )
+    found = past(change(1, "Down", "api"), change(2, "Down"), change(3, "Up"), change(4, "Down", "x"))
     assert found.outages == (Outage("db", 2, 3), Outage("api", 1))
 
 
@@ -43,7 +63,7 @@ def test_a_service_that_is_removed_has_no_outage_any_more() -> None:
 
 
 def test_a_clock_that_is_set_back_makes_no_negative_outage() -> None:
-    assert outages(change(9, "Down"), change(5, "Up")) == [(9, 9)]
+    assert outages(change(9, "Down"), change(5, "Up")) == []
 
 
 @pytest.mark.parametrize("subject", ["db", None])
@@ -63,6 +83,6 @@ def test_maintenance_does_not_end_an_outage_and_up_does() -> None:
 
 def test_the_maintenance_of_a_process_that_has_ended_is_not_that_of_the_next() -> None:
     before = [change(1, "Up", kind="maintenance"), change(2, "Down"), node(3, "started")]
-    assert past_of(before, ["db"]) == Past((), {})
-    assert past_of([*before, change(4, "Down")], ["db"]).outages == (Outage("db", 4),)
-    assert past_of([*before, node(5, "maintenance"), node(6, "maintenance")], ["db"]).maintenance_since_s == {None: 5}
+    assert past(*before) == Past((), {})
+    assert past(*before, change(4, "Down")).outages == (Outage("db", 4),)
+    assert past(*before, node(5, "maintenance"), node(6, "maintenance")).maintenance_since_s == {None: 5}
