@@ -9,6 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from svcnode.api import spec
+from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import Health
 
 if TYPE_CHECKING:
@@ -33,6 +34,10 @@ def route(request: Request, prefixes: tuple[str, ...], cors_headers: Headers = (
         return spec.WithHeaders(handler, cors_headers) if cors_headers and handler != NOT_FOUND_HANDLER else handler
     if request.method not in spec.METHODS:
         return spec.StaticResponse(spec.METHOD_NOT_ALLOWED)
+    try:
+        spec.parse_known_query(request.query, _PARAMETERS.get(request.path, ()))
+    except InvalidValueError as exc:
+        return spec.StaticResponse(spec.error_response(400, str(exc)))
     return unprefixed(request, prefixes)
 
 
@@ -72,6 +77,7 @@ def _openapi(request: Request, prefixes: tuple[str, ...]) -> Handler:
     return spec.StaticResponse(spec.make_response(200, openapi_document(prefixes)))
 
 
+_PARAMETERS = {b"/readyz": ("strict",)}
 _UNPREFIXED_ROUTES = {b"/livez": _livez, b"/readyz": _readyz, b"/openapi.json": _openapi}
 
 

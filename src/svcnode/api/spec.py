@@ -288,6 +288,15 @@ def parse_query(query: bytes) -> dict[str, list[str]]:
     return values
 
 
+def parse_known_query(query: bytes, known: Sequence[str]) -> dict[str, list[str]]:
+    """Refuses a parameter that does not exist: the client would take the response for what it has asked for."""
+    values = parse_query(query)
+    if unknown := [name for name in values if name not in known]:
+        others = f"known: {', '.join(known)}" if known else "this path has none"
+        raise InvalidValueError(f'unknown parameter "{excerpt(unknown[0])}"; {others}')
+    return values
+
+
 def split_path(path: bytes | str) -> list[str | None]:
     """The segments of a path, percent-decoded after splitting; None for a segment that is not UTF-8."""
     raw = path.encode() if isinstance(path, str) else path

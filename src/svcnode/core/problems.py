@@ -45,6 +45,7 @@ class Trouble(NamedTuple):
     code: str
     reason: str
     began_s: float  # the first failure, by the wall clock
+    age_s: float  # of the first failure, by a clock that nobody can set
     causes: frozenset[str] = frozenset()  # services that it depends on, directly or not, and that are not Up either
     runbook: str = ""
     is_acknowledged: bool = False
@@ -91,13 +92,13 @@ def find_problems(troubles: Iterable[Trouble]) -> list[Problem]:
 
 
 def _by_time(trouble: Trouble) -> tuple[float, str]:
-    return trouble.began_s, trouble.id
+    return -trouble.age_s, trouble.id
 
 
 def _order(problem: Problem) -> tuple[int, int, int, float, str]:
     first = problem.first
     rank = _IMPACT_ORDER[problem.impact], _STATUS_ORDER[first.status], -first.down_inside
-    return *rank, first.began_s, first.id
+    return *rank, -first.age_s, first.id
 
 
 def _with_effects(troubles: Sequence[Trouble]) -> list[Problem]:
@@ -166,12 +167,11 @@ def problems_document(
     problems: Sequence[Problem],
     details_of: Callable[[str], Mapping[str, Any]],
     outages_of: Callable[[str], Json | None],
-    now_s: float,
 ) -> Json:
     """`details_of` gives the details of a service (`/details`), `outages_of` how often it was Down lately."""
     shown = problems[:MAX_PROBLEMS]
     return {
-        "problems": [_document(one, details_of(one.first.id), outages_of(one.first.id), now_s) for one in shown],
+        "problems": [_document(one, details_of(one.first.id), outages_of(one.first.id)) for one in shown],
         "more": sum(len(problem.members) for problem in problems[MAX_PROBLEMS:]),  # services that are not in the list
     }
 
@@ -181,7 +181,7 @@ def groups_document(groups: Sequence[GroupCount]) -> Json:
     return {"groups": shown, "more_groups": len(groups[MAX_GROUPS:])}
 
 
-def _document(problem: Problem, details: Mapping[str, Any], outages: Json | None, now_s: float) -> Json:
+def _document(problem: Problem, details: Mapping[str, Any], outages: Json | None) -> Json:
     first, is_one = problem.first, len(problem.members) == 1
     named = problem.members[:MAX_MEMBERS]
     groups = {member.group for member in problem.members}
@@ -197,7 +197,7 @@ def _document(problem: Problem, details: Mapping[str, Any], outages: Json | None
         "code": shown_reason(details)[1] if is_one else first.code,
         "reason": single_reason(details) if is_one else _common_reason(problem),
         "since": iso_time(first.began_s),
-        "since_s": round(max(0.0, now_s - first.began_s), 3),
+        "since_s": round(max(0.0, first.age_s), 3),
         "effects": [_effect(one, first) for one in problem.effects[:MAX_EFFECTS]],
         "effect_count": len(problem.effects),
         "outages": outages if is_one else None,
@@ -215,7 +215,7 @@ def _effect(effect: Trouble, cause: Trouble) -> Json:
         "name": effect.name,
         "status": effect.status.value,
         "impact": effect.impact.value,
-        "offset_s": round(effect.began_s - cause.began_s, 3),
+        "offset_s": round(cause.age_s - effect.age_s, 3),
     }
 
 
@@ -255,12 +255,10 @@ def document_from_details(details: Mapping[str, Any]) -> Json:
     services = {service["id"]: service for service in details["services"]}
     troubles = [trouble_from(service) for service in services.values() if service["status"] != Status.UP.value]
     groups = count_groups(Counter(service.get("group", "") for service in services.values()), troubles)
-    times_s = [datetime.fromisoformat(one["since"]).timestamp() + one["since_s"] for one in services.values()]
-    now_s = max(times_s, default=0.0)
     return {
         "node": details["node"],
         "counts": dict(Counter(service["status"] for service in services.values())),
-        **problems_document(find_problems(troubles), services.__getitem__, lambda _: None, now_s),
+        **problems_document(find_problems(troubles), services.__getitem__, lambda _: None),
         **groups_document(groups),
         "acknowledged": {key: one["acknowledged"] for key, one in services.items() if one.get("acknowledged")},
     }
@@ -270,6 +268,8 @@ def trouble_from(details: Mapping[str, Any]) -> Trouble:
     """The fields with a default are missing in older nodes."""
     first_failure = details.get("first_failure")
     reason, code = shown_reason(details)
+    since_s = datetime.fromisoformat(details["since"]).timestamp()
+    began_s = datetime.fromisoformat(first_failure["at"]).timestamp() if first_failure else since_s
     return Trouble(
         id=details["id"],
         name=details["name"],
@@ -278,7 +278,8 @@ def trouble_from(details: Mapping[str, Any]) -> Trouble:
         impact=Impact(details["impact"]),
         code=code,
         reason=reason,
-        began_s=datetime.fromisoformat(first_failure["at"] if first_failure else details["since"]).timestamp(),
+        began_s=began_s,
+        age_s=details["since_s"] + since_s - began_s,
         causes=frozenset(cause["id"] for cause in details.get("causes", ())),
         runbook=details.get("runbook") or "",
         is_acknowledged=bool(details.get("acknowledged")),

@@ -192,7 +192,7 @@ class Runs:
 class _Outages:
     """The outages of a service, or of the node, up to the last change."""
 
-    __slots__ = ("begun_s", "ended", "good", "is_held", "known_to_s", "length_s", "since_s", "status")
+    __slots__ = ("begun_s", "ended", "good", "is_held", "known_to_s", "last", "length_s", "since_s", "status")
 
     def __init__(self, since_s: float, good: tuple[str, ...]) -> None:
         self.since_s = since_s
@@ -203,6 +203,7 @@ class _Outages:
         self.length_s = 0.0  # its length so far
         self.known_to_s = since_s  # the last time at which the status was known
         self.ended: list[Outage] = []
+        self.last = (since_s, 0.0)  # the begin of the outage that ended last, and its length
 
     def move_to(self, at_s: float, runs: Runs) -> float:
         """Returns the length. A change is never before the last one: the clock may have been set."""
@@ -230,11 +231,19 @@ class _Outages:
             self.since_s = self.known_to_s = at_s
 
     def end(self, end_s: float, from_s: float, *, is_recovered: bool = False, is_open: bool = False) -> None:
+        if self.begun_s is not None:
+            self.last = self.begun_s, self.length_s
         if self.begun_s is not None and self.length_s > 0:
             is_before = self.begun_s < from_s
             begin_s = max(self.begun_s, from_s)
             self.ended.append(Outage(begin_s, end_s, self.length_s, is_before, is_open, is_recovered))
         self.begun_s, self.length_s = None, 0.0
+
+    def reopen(self) -> None:
+        """The outage that ended last goes on."""
+        self.begun_s, self.length_s = self.last
+        if self.length_s > 0:
+            self.ended.pop()
 
 
 class OutageFinder:
@@ -251,10 +260,12 @@ class OutageFinder:
         self._node_lengths_s = dict.fromkeys((UP, INITIALIZING, DOWN), 0.0)
         self._node_maintenance_s = 0.0
         self._down_before_drain_s: float | None = None  # if it is 503 by itself, not because of a service
+        self._may_reopen = False  # the node was 503 before the start, and 206 since: services are not checked yet
         self._services: dict[str, _Outages] = {}
         self._held: set[str | None] = set()  # services in maintenance; None: the node
 
     def add(self, move: Move) -> None:
+        is_confirmed = move.kind == ChangeKind.STATUS.value and move.at_s < self._started_s
         move = self._with_known_times(move)
         if move.kind in BEGINS:
             self._is_over = move.at_s >= self._to_s
@@ -269,7 +280,7 @@ class OutageFinder:
             self._forget(move.at_s)
             return
         if move.recorded_s < self._to_s:  # otherwise it may be the health after later changes
-            self._add_health(move)
+            self._add_health(move, is_confirmed=is_confirmed)
         if move.service_id is not None:
             self._add_status(move, self._service(move.service_id))
         if move.kind == ChangeKind.MAINTENANCE.value:
@@ -305,7 +316,9 @@ class OutageFinder:
         for one in (self._node, *self._services.values()):
             one.resume(move.at_s, self._from_s, is_clock_set=move.kind == CLOCK_SET)
             one.is_held = one.is_held and move.kind != STARTED
+        self._may_reopen = self._may_reopen and move.kind != CLOCK_SET
         if move.kind == STARTED:
+            self._may_reopen = self._node.begun_s is not None
             self._held = set()  # what is still in maintenance is recorded again
 
     def _stop(self, at_s: float) -> None:
@@ -341,7 +354,8 @@ class OutageFinder:
                 one.end(one.known_to_s, self._from_s)
             one.judge(self._from_s)
 
-    def _add_health(self, move: Move) -> None:
+    def _add_health(self, move: Move, *, is_confirmed: bool) -> None:
+        """`is_confirmed`: it says that an outage of a service has lasted since before the start."""
         before, after = _NODE_STATUS[move.health_before], _NODE_STATUS[move.health]
         if self._node.status is None:
             self._node.status = before
@@ -351,7 +365,11 @@ class OutageFinder:
             is_drain = after == DOWN and move.kind == ChangeKind.NODE.value
             self._down_before_drain_s = self._node_lengths_s[DOWN] if is_drain else None
             self._node.status = after
+            if is_confirmed and after == DOWN and self._may_reopen:
+                self._node.reopen()
             self._node.judge(self._from_s)
+        if (before, after) != (INITIALIZING, INITIALIZING):
+            self._may_reopen = False
 
     def _move_node(self, at_s: float) -> None:
         length_s = self._node.move_to(at_s, self.runs)

@@ -61,7 +61,6 @@ def find(context: OperatorContext) -> Json:
             find_problems(troubles),
             lambda service_id: next(services_details(context, [service_id], with_causes=False)),
             lambda service_id: context.outages.find(service_id, now_s),
-            now_s,
         ),
         **groups_document(count_groups(structure.group_totals, troubles)),
         "acknowledged": {
@@ -74,7 +73,7 @@ def find(context: OperatorContext) -> Json:
 def _troubles(
     context: OperatorContext, not_up: list[tuple[Service, ServiceState]], dependencies: Dependencies
 ) -> Iterator[Trouble]:
-    node = context.node
+    node, now_s = context.node, context.node.now_s()
     ids = {service.id for service, _ in not_up}
     for service, state in not_up:
         began_s = state.since_s if state.first_failure_at_s is None else state.first_failure_at_s
@@ -87,6 +86,7 @@ def _troubles(
             code=str(state.code),
             reason=state.reason,
             began_s=node.wall_time_s(began_s),
+            age_s=now_s - began_s,
             causes=dependencies.causes_of(service.id) & ids,
             runbook=service.runbook,
             is_acknowledged=node.acknowledgements.find(service.id) is not None,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from svcnode.api.spec import parse_query
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.maintenance import parse_time_s
 from svcnode.core.text import excerpt
@@ -12,15 +11,6 @@ from svcnode.core.units import parse_duration_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-
-def parse_known_query(query: bytes, known: Sequence[str]) -> dict[str, list[str]]:
-    """Refuses a parameter that does not exist: the client would take the response for what it has asked for."""
-    values = parse_query(query)
-    if unknown := [name for name in values if name not in known]:
-        others = f"known: {', '.join(known)}" if known else "this path has none"
-        raise InvalidValueError(f'unknown parameter "{excerpt(unknown[0])}"; {others}')
-    return values
 
 
 def parse_single(query: Mapping[str, Sequence[str]], name: str) -> str | None:

@@ -39,7 +39,7 @@ def trouble(service_id: str, began_s: float = 0.0, **fields: Any) -> Trouble:
         "code": ReasonCode.CONNECTION_REFUSED,
         "reason": f"connection refused: tcp://{service_id}",
     }
-    return Trouble(id=service_id, began_s=T0 + began_s, **defaults | fields)
+    return Trouble(id=service_id, began_s=T0 + began_s, age_s=60 - began_s, **defaults | fields)
 
 
 def details(service_id: str = "a", **fields: Any) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def ids(*troubles: Trouble) -> list[list[str]]:
 
 def documents(*troubles: Trouble, **fields: Any) -> list[dict[str, Any]]:
     found = problems_document(
-        find_problems(troubles), lambda service_id: details(service_id, **fields), lambda _: {"count": 4}, T0 + 60
+        find_problems(troubles), lambda service_id: details(service_id, **fields), lambda _: {"count": 4}
     )
     listed: list[dict[str, Any]] = found["problems"]
     return listed
@@ -156,7 +156,7 @@ def test_many_problems_are_folded_by_code_and_group_and_then_by_code() -> None:
 
 def test_what_cannot_be_folded_is_counted() -> None:
     troubles = [trouble(f"s{number}", code=f"x_{number}") for number in range(MAX_PROBLEMS + 7)]
-    document = problems_document(find_problems(troubles), details, lambda _: None, T0)
+    document = problems_document(find_problems(troubles), details, lambda _: None)
     assert (len(document["problems"]), document["more"]) == (MAX_PROBLEMS, 7)
 
 

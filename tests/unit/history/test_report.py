@@ -117,6 +117,8 @@ class Second(NamedTuple):
     is_running: bool
     has_end: bool  # of an outage
     is_paused: bool
+    is_start: bool  # of a process
+    is_confirmed: bool  # of the node: only 206 since the start, and now 503 because of an outage from before
 
 
 class Oracle:
@@ -136,11 +138,16 @@ class Oracle:
         found: list[Second] = []
         held: dict[str | None, bool] = {}
         status, is_paused, number = None, False, 0
+        started, is_starting = 0, False
         for second in range(min(begin, NOON), end):
-            has_end = False
+            has_end = is_start = is_confirmed = False
             while number < len(self.rows) and self.rows[number][0] <= second:
-                _, _, kind, row_id, after, code, _, health = self.rows[number]
+                _, at, kind, row_id, after, code, _, health = self.rows[number]
                 number += 1
+                if kind == "started":
+                    started, is_start, is_starting = at, True, True
+                is_confirmed |= is_starting and kind == "status" and at < started and health == 503
+                is_starting &= health == 206
                 if kind in ("paused", "stood_still"):
                     is_paused = kind == "paused"
                     continue
@@ -158,7 +165,9 @@ class Oracle:
                     has_end = has_end or status == "Up" or kind == "deregistered"
             is_held = held.get(None, False) or (service_id is not None and held.get(service_id, False))
             if second >= begin:
-                found.append(Second(status, is_held, second in self.running, has_end, is_paused))
+                found.append(
+                    Second(status, is_held, second in self.running, has_end, is_paused, is_start, is_confirmed)
+                )
         return found
 
     def times(self, service_id: str | None, period: ReportPeriod) -> Counter[str]:
@@ -170,11 +179,14 @@ class Oracle:
         """From, to, length, whether it began before the period, is open."""
         begin, end = int(period.from_s), int(period.to_s)
         found: list[tuple[Any, ...]] = []
-        begun, length, known_to, is_known = None, 0, 0, False
+        begun, length, known_to, is_known, may_reopen = None, 0, 0, False, False
         for second, one in enumerate(self.seconds(service_id, NOON, end), start=NOON):
+            may_reopen = begun is not None if one.is_start else may_reopen
             if one.has_end and begun is not None:
                 found.append((begun, known_to, length))
                 begun, length = None, 0
+            if service_id is None and one.is_confirmed and may_reopen:
+                begun, _, length = found.pop()
             if one.status == "Down" and not one.is_held and begun is None:
                 begun = second
             is_known = one.status is not None and not one.is_paused
@@ -288,6 +300,35 @@ def test_a_restart_in_an_outage_counts_for_nothing() -> None:
         finder.add(one)
     (outage,) = finder.of_services()["db"]
     assert (outage.begin_s, outage.end_s, outage.length_s, outage.is_recovered) == (50, 500, 50 + 90, True)
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        ([Move(410, 50, "status", "db", "Initializing", "Down", 206, 503)], [(50, True)]),
+        ([Move(410, 410, "status", "api", "Initializing", "Down", 206, 503)], [(50, False), (410, True)]),
+        (
+            [
+                Move(405, 405, "status", "api", "Initializing", "Up", 206, 200),
+                Move(410, 50, "status", "db", "Initializing", "Down", 200, 503),
+            ],
+            [(50, False), (410, True)],
+        ),
+        ([Move(410, 410, "status", "db", "Initializing", "Up", 206, 200)], [(50, False)]),
+    ],
+)
+def test_an_outage_of_the_node_lasts_over_a_restart_if_that_of_a_service_does(
+    after: list[Move], expected: list[tuple[float, bool]]
+) -> None:
+    """It is 206 until the first checks, which is no recovery."""
+    finder = OutageFinder(ReportPeriod(0.0, 1000.0, MINUTES), 0.0, [Stretch(0.0, 100.0), Stretch(400.0, 1000.0)])
+    down = Move(50, 50, "status", "db", "Up", "Down", 200, 503)
+    started = Move(400, 400, "started", None, None, None, 206, 206)
+    for one in (move(0, "started"), down, move(100, "stopped", health=503), started, *after):
+        finder.add(one)
+    _, outages = finder.of_node()
+    assert [(one.begin_s, one.is_open) for one in outages] == expected
+    assert outages[0].length_s == (50 + 590 if len(after) == len(expected) and expected[0][1] else 50)
 
 
 def test_after_the_clock_was_ahead_once_the_node_has_its_times_and_outages() -> None:

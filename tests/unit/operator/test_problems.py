@@ -71,6 +71,15 @@ def test_a_cause_has_its_effects_and_what_to_do(harness: OperatorHarness) -> Non
     assert found["node"]["health"] == 503
 
 
+@pytest.mark.parametrize("set_by_s", [7200.0, -7200.0])
+def test_ages_are_what_really_elapsed_if_the_clock_is_set(harness: OperatorHarness, set_by_s: float) -> None:
+    harness.wall.advance(set_by_s)
+    harness.record("web", LOST)
+    (problem,) = document(harness)["problems"]
+    assert problem["since_s"] == 5.0
+    assert [one["offset_s"] for one in problem["effects"]] == [3.0, 5.0]
+
+
 def test_it_is_what_the_details_say(harness: OperatorHarness) -> None:
     details = json.loads(harness.request(all_details).body)
     from_details, found = document_from_details(details), document(harness)
