@@ -18,6 +18,7 @@ from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import DEFAULT_PREFIX, DOT_SEGMENTS, Health
 from svcnode.core.state_machine import service_health
 from svcnode.core.strict_json import compact_json
+from svcnode.core.text import excerpt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

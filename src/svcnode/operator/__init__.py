@@ -14,12 +14,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from svcnode.api.app import StreamingResponse
-from svcnode.api.spec import METHOD_NOT_ALLOWED, METHODS, NOT_FOUND, Response, error_response, split_path
+from svcnode.api.spec import (
+    METHOD_NOT_ALLOWED,
+    METHODS,
+    NOT_FOUND,
+    Response,
+    error_response,
+    parse_known_query,
+    split_path,
+)
 from svcnode.core.errors import InvalidValueError
 from svcnode.net.os_errors import ThreadStartError
 from svcnode.net.threads import call_in_pool
 from svcnode.operator.compression import compressed
-from svcnode.operator.query import parse_known_query
 from svcnode.operator.single_flight import OverloadedError
 
 if TYPE_CHECKING:

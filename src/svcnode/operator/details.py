@@ -9,7 +9,7 @@ import math
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from svcnode.api.spec import SERVICE_NOT_FOUND, Response, error_response, make_response
+from svcnode.api.spec import SERVICE_NOT_FOUND, Response, error_response, make_response, parse_known_query
 from svcnode.core import state_machine
 from svcnode.core.dependencies import find_dependencies
 from svcnode.core.errors import InvalidValueError
@@ -20,7 +20,6 @@ from svcnode.core.units import iso_time
 from svcnode.net.threads import call_in_pool
 from svcnode.node.maintenance import planned_text
 from svcnode.node.stats import FIXED_KIND, probe_kind
-from svcnode.operator.query import parse_known_query
 from svcnode.operator.sharing import node_sharing, observed_states, shared_probe
 from svcnode.probes.options import public_options
 from svcnode.version import __version__

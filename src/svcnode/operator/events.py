@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from svcnode.api.app import StreamingResponse
-from svcnode.api.spec import error_response
+from svcnode.api.spec import error_response, parse_known_query
 from svcnode.core.errors import InvalidValueError
-from svcnode.operator.query import parse_known_query
 from svcnode.operator.streams import STREAM_HEAD, TOO_MANY_STREAMS
 
 if TYPE_CHECKING:

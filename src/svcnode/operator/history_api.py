@@ -9,7 +9,7 @@ from itertools import starmap
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote_to_bytes, urlencode
 
-from svcnode.api.spec import error_response, make_response
+from svcnode.api.spec import error_response, make_response, parse_known_query
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import ChangeKind
 from svcnode.core.strict_json import compact_json
@@ -19,7 +19,7 @@ from svcnode.history.records import MINUTES, RESOLUTIONS
 from svcnode.history.timeline import CLOCK_SET, NEW_FILE, STARTED, STOOD_STILL, STOPPED, Period
 from svcnode.net.threads import call_in_pool
 from svcnode.operator.event_hub import transition_document
-from svcnode.operator.query import parse_known_query, parse_moment_s, parse_single
+from svcnode.operator.query import parse_moment_s, parse_single
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -17,7 +17,7 @@ from time import thread_time, time
 from typing import TYPE_CHECKING, Any
 
 from svcnode.api.app import StreamingResponse
-from svcnode.api.spec import Response, error_response, make_response, parse_query
+from svcnode.api.spec import Response, error_response, make_response, parse_known_query, parse_query
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import Health, Status
 from svcnode.core.strict_json import compact_json
@@ -37,7 +37,6 @@ from svcnode.operator.page_rows import (
 )
 from svcnode.operator.page_sections import HEALTH_DISPLAY, render_sections
 from svcnode.operator.page_timeline import PARAMETERS, latest_timeline, timeline_document
-from svcnode.operator.query import parse_known_query
 from svcnode.operator.static_files import STATIC_FILES, read_static, static_hash, static_name
 from svcnode.operator.streams import STREAM_HEAD, TOO_MANY_STREAMS
 

@@ -1,4 +1,4 @@
-"""The query of an operator endpoint: its parameters, and the moments that some of them name."""
+"""The values in the query of an operator endpoint, and the moments that some of them name."""
 
 from __future__ import annotations
 

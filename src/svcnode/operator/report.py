@@ -8,14 +8,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from svcnode.api.spec import error_response, make_response
+from svcnode.api.spec import error_response, make_response, parse_known_query
 from svcnode.core.errors import InvalidValueError
 from svcnode.core.model import slo_text
 from svcnode.core.strict_json import compact_json
 from svcnode.core.units import iso_time
 from svcnode.net.threads import call_in_pool
 from svcnode.operator.page import HTML_HEADERS
-from svcnode.operator.query import parse_known_query, parse_moment_s, parse_single
+from svcnode.operator.query import parse_moment_s, parse_single
 from svcnode.operator.report_views import csv_text, html_page
 
 if TYPE_CHECKING:

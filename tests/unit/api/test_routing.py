@@ -186,3 +186,17 @@ def test_the_example_errors_are_the_sent_errors(document: dict[str, Any]) -> Non
         for example in media["examples"].values()
     }
     assert examples == {(one.code, json.dumps(json.loads(one.body))) for one in sent}
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "code"),
+    [
+        (b"/livez", b"x=1", 400),
+        (b"/readyz", b"strickt", 400),
+        (b"/openapi.json", b"x=1", 400),
+        (b"/readyz", b"strict", 200),
+        (b"/svc/node/health", b"x=1", 200),
+    ],
+)
+def test_only_the_interface_tolerates_unknown_parameters(path: bytes, query: bytes, code: int) -> None:
+    assert routing.respond(make_node(), Request("GET", path, query), ("/svc",)).code == code

@@ -19,7 +19,17 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from svcnode.api.spec import METHOD_NOT_ALLOWED, METHODS, NOT_FOUND, Response, make_response, split_path
+from svcnode.api.spec import (
+    METHOD_NOT_ALLOWED,
+    METHODS,
+    NOT_FOUND,
+    Response,
+    error_response,
+    make_response,
+    parse_known_query,
+    split_path,
+)
+from svcnode.core.errors import InvalidValueError
 from svcnode.history.records import DAYS
 from svcnode.net.os_errors import ThreadStartError
 from svcnode.net.threads import call_in_pool
@@ -130,6 +140,10 @@ class PublicApp:
         segments = split_path(request.path)[len(self._root) :]
         if None in segments:  # not UTF-8
             return NOT_FOUND
+        try:
+            parse_known_query(request.query, ())
+        except InvalidValueError as exc:
+            return error_response(400, str(exc))
         if not segments:  # relative links of the page begin at the folder
             return make_response(308, b"", ("Location", f"{self.path.rpartition('/')[2]}/"))
         try:

@@ -103,6 +103,11 @@ async def test_nothing_else_is_and_a_hidden_service_is_as_one_that_does_not_exis
 
 
 @in_real_time
+async def test_a_parameter_that_does_not_exist_is_refused(harness: PublicHarness) -> None:
+    assert (await harness.app.handle(Request("GET", b"/", b"x=1"))).code == 400
+
+
+@in_real_time
 async def test_a_published_service_has_a_badge(harness: PublicHarness) -> None:
     harness.node.register("a/b c", name="Slashed", description="")
     harness.app = PublicApp(harness.context, Publication(title="Status", services=("db", "a/b c")))
