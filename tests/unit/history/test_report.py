@@ -133,7 +133,7 @@ class Oracle:
             ).fetchall()
         self.running = {second for begin, end in life.ran for second in range(begin, end)}
 
-    def seconds(self, service_id: str | None, begin: int, end: int) -> list[Second]:
+    def seconds(self, service_id: str | None, begin: int, end: int) -> list[Second]:  # noqa: C901  one loop over rows
         """Of a service, or of the node."""
         found: list[Second] = []
         held: dict[str | None, bool] = {}
