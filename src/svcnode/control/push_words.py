@@ -57,20 +57,20 @@ class Report(NamedTuple):
 class _Said:
     statuses: set[str] = field(default_factory=set)
     texts: dict[str, list[str]] = field(default_factory=lambda: {"reason": [], "code": []})
-    problems: list[str] = field(default_factory=list)
+    problem: str = ""  # the first one
 
     def add(self, pairs: Iterable[tuple[str, str]]) -> None:
         for name, value in pairs:
             if name in WORDS:
                 self._add_word(name, value)
-            else:
+            elif not self.problem:
                 shown = excerpt(name)
-                self.problems.append(f'unknown parameter "{shown}"{suggestion(shown, WORDS)}')
+                self.problem = f'unknown parameter "{shown}"{suggestion(shown, WORDS)}'
 
     def _add_word(self, name: str, value: str) -> None:
         word, status = WORDS[name], _stated(name, value)
         if status is None:
-            self.problems.append(f"{name} must be one of {', '.join(word.states)}")
+            self.problem = self.problem or f"{name} must be one of {', '.join(word.states)}"
         elif status:
             self.statuses.add(status)
         if word.field and value and value not in word.states:
@@ -89,11 +89,11 @@ def read_push(query: bytes, body: bytes, signal: str = "") -> Report:
         raise ValueError(f"it says {' and '.join(sorted(said.statuses))} at the same time")
     status, codes = next(iter(said.statuses), "up"), said.texts["code"]
     if any(known_code(code) != code for code in codes):
-        said.problems.append("code must be a reason code, or begin with x_")
+        said.problem = said.problem or "code must be a reason code, or begin with x_"
     if not signal and len(text) >= MAX_PUSH_BYTES and _looks_like_json(text):
-        said.problems.append(f"a JSON body may have at most {MAX_PUSH_BYTES:,} bytes; send a log to /push/{{id}}/0")
-    if said.problems and status not in ("down", "initializing"):
-        raise ValueError(said.problems[0])
+        said.problem = f"a JSON body may have at most {MAX_PUSH_BYTES:,} bytes; send a log to /push/{{id}}/0"
+    if said.problem and status not in ("down", "initializing"):
+        raise ValueError(said.problem)
     reason = "; ".join(filter(None, said.texts["reason"]))
     return Report(status, excerpt(reason, MAX_REASON_CHARS), known_code(codes[0]) if codes else "")
 
