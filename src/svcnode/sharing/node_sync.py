@@ -113,7 +113,7 @@ class NodeSync:
         document, found, now_s = shared.definition, self._node.peek(record.id), self._node.now_s()
         state = state_machine.initial_state(now_s) if found is None else found[1]
         self.observer.note_reporter(record, now_s)
-        if document.fixed_status is not None or shared.owners == (self.observer.owner,):
+        if document.fixed_status is not None or self.observer.is_alone(record, shared):
             service = document.service
         elif self.observer.is_silence_received(record, shared, state, now_s):
             service = with_shared_reports(document.service)

@@ -289,6 +289,12 @@ class Observer(NamedTuple):
             listening_since_s = reception.listening_since_s
         return report_order(reporter.report)[0] >= listening_since_s
 
+    def is_alone(self, record: ServiceRecord, shared: SharedService) -> bool:
+        """Whether nobody else has the service, or had it when the last report came: etcd may have lost the others."""
+        reporter = record.reporter
+        is_elsewhere = reporter is not None and not reporter.is_client and reporter.report.observer != self.replica
+        return shared.owners == (self.owner,) and not is_elsewhere
+
     def is_silence_received(
         self, record: ServiceRecord, shared: SharedService, state: ServiceState, now_s: float
     ) -> bool:
@@ -296,7 +302,7 @@ class Observer(NamedTuple):
 
         May set `heard_since_s` and `silence_due_at_s`.
         """
-        if shared.owners == (self.owner,) or self.receives_itself(record):
+        if self.is_alone(record, shared) or self.receives_itself(record):
             return True
         self._note_return(record, shared, now_s)
         reporter, reception = record.reporter, self.reception

@@ -232,12 +232,27 @@ def restart_etcd(heartbeats: Heartbeats) -> None:
     heartbeats.simulation.etcd.start()
 
 
-@pytest.mark.parametrize("fault", [wipe, restart_etcd])
+def wipe_and_reconnect_late(heartbeats: Heartbeats) -> None:
+    """All but one, which does not receive the beats: in the registry, it is the only one that has the service."""
+    heartbeats.simulation.etcd.stop()
+    heartbeats.run(TTL_S - 2.0, "b")
+    clients = [heartbeats[name].client for name in "bc"]
+    for client in clients:
+        client.requests.is_cut = client.responses.is_cut = True
+    heartbeats.simulation.etcd.start()
+    wipe(heartbeats)
+    assert DOWN not in statuses(heartbeats.run(8.0, "b"))
+    for client in clients:
+        client.reconnect()
+
+
+@pytest.mark.parametrize("fault", [wipe, restart_etcd, wipe_and_reconnect_late])
 def test_beats_are_known_while_etcd_is_wiped_or_restarted(
     heartbeats: Heartbeats, fault: Callable[[Heartbeats], None]
 ) -> None:
     begin(heartbeats)
     fault(heartbeats)
+    assert DOWN not in statuses(heartbeats.run(10.0, "b"))
     assert statuses(heartbeats.run(2 * TTL_S, "b")) == {UP}
 
 
