@@ -29,7 +29,7 @@ class ConfiguredControlClient(ControlClient):
     command without a file, which takes the node that is there.
     """
 
-    def __init__(self, path: Path, file: Path | None, *, timeout: Duration, by: str = "") -> None:
+    def __init__(self, path: str | Path, file: Path | None, *, timeout: Duration, by: str = "") -> None:
         super().__init__(path, timeout=timeout, by=by)
         self._file = file
 
