@@ -117,6 +117,7 @@ async def started(folder: Path, config: str = CONFIG) -> ControlSocket:
     node = a_node()
     settings = load(file, {"STATE_DIRECTORY": str(folder), "SVCNODE_NODE_NAME": "validator-7"})
     control = ControlSocket(node, HttpServer(node, ("/svc",)), settings, refused_reload)
+    await control.claim()
     await control.start()
     return control
 

@@ -191,7 +191,8 @@ class ControlSocket:
                 return _listening(control)
             except OSError as exc:
                 if exc.errno != errno.EADDRINUSE or not _is_socket(control.listen):
-                    return _without_socket(control, exc)
+                    _continue_without(control, exc)
+                    return None
                 owner = await _owner(control.listen)
                 is_stopping = owner is None or owner["draining"]
                 if not is_stopping or time.monotonic() >= deadline_s:
@@ -211,7 +212,7 @@ def _listening(control: ControlSettings) -> socket.socket:
     return sock
 
 
-def _without_socket(control: ControlSettings, exc: OSError) -> None:
+def _continue_without(control: ControlSettings, exc: OSError) -> None:
     """The node works without the default socket, but not without one that is configured."""
     problem = f"{_problem(control)}: {os_error_text(exc)}"
     if not control.is_default:

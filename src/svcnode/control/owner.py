@@ -6,7 +6,6 @@ socket of the first one, whichever of the two configurations it is given.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, TypeVar
 
 from svcnode.control.client import NODE, ControlClient
@@ -49,7 +48,7 @@ def runs_with(owner: NodeDocument, file: Path | None) -> bool:
     if file is None or "config_file" not in owner:
         return True
     try:
-        return owner["config_file"] is not None and os.path.samefile(owner["config_file"], file)
+        return owner["config_file"] is not None and file.samefile(owner["config_file"])
     except OSError:
         return False
 
