@@ -185,7 +185,7 @@ class ControlSocket:
 
     async def _bind(self, settings: Settings, wait_s: float = 0.0) -> socket.socket | None:
         """None if there shall be no socket, or if the default path cannot be used."""
-        control, deadline_s = settings.control, time.monotonic() + wait_s
+        control, deadline_s, has_waited = settings.control, time.monotonic() + wait_s, False
         while control is not None:
             try:
                 return _listening(control)
@@ -197,6 +197,10 @@ class ControlSocket:
                 is_stopping = owner is None or owner["draining"]
                 if not is_stopping or time.monotonic() >= deadline_s:
                     raise ListenError(f"{_problem(control)}: {in_use_text(owner, settings)}") from exc
+                if not has_waited:
+                    text = "waiting for another node to stop: it has the control socket %s"
+                    log.info(text, control.listen, extra={"event": "control_socket_waiting"})
+                has_waited = True
             await asyncio.sleep(HANDOVER_POLL_S)
         return None
 

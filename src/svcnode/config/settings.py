@@ -322,7 +322,8 @@ def _overlap_text(pair: tuple[Address, Address], same: str) -> str:
     one, other = pair
     if one.bind_key == other.bind_key:
         return same
-    return f"{one} and {other} overlap: the one means all addresses of this machine, also the other; remove one of them, or set another port"
+    every = f"{one} and {other} overlap: one of them means all addresses of this machine"
+    return f"{every}; remove one of them, or set another port"
 
 
 def _uses_tls(addresses: Iterable[Address]) -> bool:

@@ -189,8 +189,9 @@ def control_socket(subject: Subject) -> Iterator[Finding]:
         yield subject.finding(Code.CONTROL_PATH_TOO_LONG, Level.FAULT, what, fix, path)
     elif is_answered(file) and (other := _other_node(subject, file)) is not None:
         what = f"a node with another configuration has the control socket {file}: {owner_text(other)}"
-        fix = other_path_hint(subject.settings).capitalize()
-        yield subject.finding(Code.CONTROL_IN_USE, Level.FAULT, what, fix, path)
+        hint = other_path_hint(subject.settings)
+        key = ("node", "name") if control.is_default else path
+        yield subject.finding(Code.CONTROL_IN_USE, Level.FAULT, what, f"{hint[0].upper()}{hint[1:]}", key)
     elif is_answered(file):
         what = f"a node answers on the control socket {file}"
         fix = "To let it use this configuration: svcnode reload"
