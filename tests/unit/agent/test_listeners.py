@@ -93,15 +93,10 @@ def test_if_one_address_cannot_be_bound_none_is(setup: Setup, tmp_path: Path) ->
 
 
 def two_names(port: int) -> tuple[str, str]:
-    return f"127.0.0.1:{port}", f"localhost:{port}"
+    """Of the same address; the system resolves the second."""
+    return f"127.0.0.1:{port}", f"127.1:{port}"
 
 
-@pytest.fixture
-def _localhost_is_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("svcnode.server.sockets._resolve", lambda to: (socket.AF_INET, ("127.0.0.1", to.port)))
-
-
-@pytest.mark.usefixtures("_localhost_is_ipv4")
 def test_two_names_of_one_address_are_refused_with_both(setup: Setup) -> None:
     one, other = two_names(free_port())
     with pytest.raises(ListenError, match=f"{one} .*{other}"):
@@ -111,7 +106,6 @@ def test_two_names_of_one_address_are_refused_with_both(setup: Setup) -> None:
         setup.listeners.open(listening_on(one, other))
 
 
-@pytest.mark.usefixtures("_localhost_is_ipv4")
 def test_a_reload_to_an_address_that_overlaps_the_old_one_needs_a_restart(setup: Setup) -> None:
     one, other = two_names(free_port())
     setup.listen(listening_on(one))
