@@ -654,7 +654,7 @@ SOCKET_OF_NAME = "state/nodes/validator-7/control.sock"
 
 
 @contextmanager
-def two_configurations(folder: Path, drain: str = "0s") -> Iterator[tuple[Agent, dict[str, str]]]:
+def two_configurations(folder: Path, drain: str = "0s") -> Iterator[tuple[Agent, dict[str, Any]]]:
     """A node that runs with a.toml, and beside it b.toml, which has the same name."""
     for name in ("a.toml", "b.toml"):
         (folder / name).write_text(same_name(drain))
