@@ -147,12 +147,13 @@ def test_with_a_port_in_use_make_run_names_both_ways_out(tmp_path: Path) -> None
 
 def test_a_second_node_runs_beside_the_first_with_another_name_and_address(tmp_path: Path) -> None:
     variables = [f"SVCNODE_SERVER_LISTEN=127.0.0.1:{free_port()}", "SVCNODE_NODE_NAME=second"]
-    with Agent(tmp_path, "--listen", "127.0.0.1:0") as first:
+    state = {"XDG_STATE_HOME": str(tmp_path)}  # a short path, which a socket can have
+    with Agent(tmp_path, "--listen", "127.0.0.1:0", environ=state) as first:
         first.wait_for_log("control socket: ")
-        refused = run_command([*MAKE, variables[0]], ROOT, HOME=str(tmp_path))
+        refused = run_command([*MAKE, variables[0]], ROOT, **state)
         assert refused.returncode == 2
         assert "SVCNODE_NODE_NAME" in refused.stderr
-        environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+        environ = {"PATH": os.environ["PATH"], **state}
         command = [*MAKE, *variables]
         with subprocess.Popen(command, cwd=ROOT, env=environ, stderr=subprocess.PIPE, text=True) as second:
             assert second.stderr is not None
