@@ -13,7 +13,7 @@ from svcnode.core.errors import DuplicateServiceError, InvalidValueError
 from svcnode.core.model import Status
 from svcnode.core.text import suggestion
 from svcnode.node.definition import Definition, PushAccess, ServiceOptions, define, timing
-from svcnode.probes import make_probe
+from svcnode.probes import make_probe, option_names, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -178,9 +178,23 @@ def _probe(service: ServiceTable, path: KeyPath, make: MakeProbe, source: Source
     if service.probe is None:
         return None
     with source.reporting(*path, "probe"):
-        return make(service.probe)
+        probe = make(_without_misplaced(service, path, source))
+        return None if "probe" in service.wrong else probe
     service.wrong.add("probe")
     return None
+
+
+def _without_misplaced(service: ServiceTable, path: KeyPath, source: Source) -> str | dict[str, Any]:
+    """The probe without the keys that belong to the service, which are reported."""
+    written = cast("str | dict[str, Any]", service.probe)
+    if isinstance(written, str) or service.keys.keys().isdisjoint(written):
+        return written
+    options = option_names(scheme_of(written))
+    misplaced = [name for name in written if options and name in service.keys and name not in options]
+    for name in misplaced:
+        source.report((*path, "probe", name), "unknown option; it belongs to the service, beside probe")
+        service.wrong.add("probe")
+    return {name: value for name, value in written.items() if name not in misplaced}
 
 
 def _why_unchecked(service: ServiceTable, probe: Probe | None) -> str:

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from contextlib import suppress
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -131,6 +131,15 @@ def scheme_of(config: object) -> str:
     return url.partition(":")[0].lower() if isinstance(url, str) else ""
 
 
+def option_names(scheme: str) -> tuple[str, ...]:
+    """The options of a kind; none if there is no such kind, or its driver is missing."""
+    try:
+        kind: Any = _load_kind(scheme)
+    except ProbeError:
+        return ()
+    return tuple(field.name for field in fields(kind) if field.init and field.name != "url")
+
+
 def is_loaded(scheme: str) -> bool:
     """Whether the module of a kind of this package is imported. Of another package: False."""
     return KINDS.get(scheme, "").partition(":")[0] in sys.modules
@@ -181,7 +190,7 @@ def _check_permission(kind: Any, scheme: str, allowed: Collection[str]) -> None:
 def _load_kind(scheme: str) -> ProbeKind:
     target = KINDS.get(scheme) or _entry_point_kinds().get(scheme)
     if target is None:
-        raise ProbeError(f'unknown scheme "{scheme}"{suggestion(scheme, [*KINDS, *_entry_point_kinds()])}')
+        raise ProbeError(f'unknown scheme "{scheme}"{_suggested_scheme(scheme)}')
     found = _TARGET_PATTERN.fullmatch(target)
     if found is None:
         raise ProbeError(f'invalid entry point "{target}" for the scheme {scheme}: must be "module:Class"')
@@ -199,6 +208,12 @@ def _load_kind(scheme: str) -> ProbeKind:
     if missing := sorted(kind.__abstractmethods__):
         raise ProbeError(f'invalid entry point "{target}" for the scheme {scheme}: it lacks {", ".join(missing)}()')
     return cast("ProbeKind", kind)
+
+
+def _suggested_scheme(scheme: str) -> str:
+    over_http = f"{scheme}+http"  # the most common of the schemes of a kind such as ethereum
+    known = [*KINDS, *_entry_point_kinds()]
+    return suggestion(scheme, [over_http] if over_http in known else known)
 
 
 def _missing_module_text(scheme: str, extra: str | None, exc: ModuleNotFoundError) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from svcnode.config import load
+from svcnode.config.tables import LISTS, TABLES
 from svcnode.core.errors import ConfigError
 from svcnode.core.redaction import MASK
 
@@ -92,3 +93,54 @@ def test_a_secret_of_a_later_table_is_not_shown_in_an_error(tmp_path: Path) -> N
     error = error_of(f'[log]\nlevel = "{secret}"\n[security]\noperator_token = "{secret}"', tmp_path)
     assert secret not in str(error)
     assert MASK in str(error)
+
+
+# ---- keys in the wrong place
+
+KEYS_OF_ONE_TABLE = [
+    (name, key)
+    for name, table in TABLES.items()
+    for key in table.keys
+    if name != "log"
+    and not any(key in other.keys for other in (*TABLES.values(), *LISTS.values()) if other is not table)
+]
+
+
+@pytest.mark.parametrize(("table", "key"), KEYS_OF_ONE_TABLE)
+def test_a_key_in_the_wrong_table_is_sent_to_its_own(table: str, key: str, tmp_path: Path) -> None:
+    error = error_of(f"[log]\n{key} = 1", tmp_path)
+    assert keys_of(error) == [f"log.{key}"]
+    assert f"[{table}]" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("config", "key", "place"),
+    [
+        ('[notify]\nwebhook = "https://h/"\nescalate_after = "5m"', "notify.escalate_after", "webhook = {"),
+        ('[notify]\nwebhook = "https://h/"\nmin_severity = "critical"', "notify.min_severity", "webhook = {"),
+        ('[notify]\nwebhook = "https://h/"\nquiet_hours = "22:00-07:00"', "notify.quiet_hours", "webhook = {"),
+        ('[notify]\nwebhook = { url = "https://h/", group_wait = "5s" }', "notify.webhook.group_wait", "[notify]"),
+        ('[[services]]\nid = "a"\nprobe = "ethereum+http://h"\nmin_peers = 3', "services.a.min_peers", "probe = {"),
+        ('[[services]]\nid = "a"\nprobe = "http://h"\njson = { "/a" = 1 }', "services.a.json", "probe = {"),
+        (
+            '[[services]]\nid = "a"\nprobe = { url = "http://h", impact = "none" }',
+            "services.a.probe.impact",
+            "beside probe",
+        ),
+        ('drain = "5s"', "drain", "[server]"),
+    ],
+)
+def test_the_error_says_where_a_misplaced_key_belongs(config: str, key: str, place: str, tmp_path: Path) -> None:
+    error = error_of(config, tmp_path)
+    assert keys_of(error) == [key]
+    assert place in str(error)
+
+
+def test_a_key_that_a_service_and_its_probe_both_have_is_an_option_inside_the_probe(tmp_path: Path) -> None:
+    error = error_of('[[services]]\nid = "a"\nprobe = { url = "http://h", status = "x" }', tmp_path)
+    assert keys_of(error) == ["services.a.probe.status"]
+    assert "beside" not in str(error)
+
+
+def test_a_kind_without_its_transport_is_completed_with_http(tmp_path: Path) -> None:
+    assert '"ethereum+http"' in str(error_of('[[services]]\nid = "a"\nprobe = "ethereum://h:8545"', tmp_path))
