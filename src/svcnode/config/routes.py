@@ -90,6 +90,6 @@ def _collecting(errors: list[OptionError]) -> Iterator[None]:
     try:
         yield
     except OptionError as exc:
-        errors += [exc, *exc.others]
+        errors += [error for error in (exc, *exc.others) if isinstance(error, OptionError)]
     except InvalidValueError as exc:
         errors.append(OptionError("url", str(exc)))

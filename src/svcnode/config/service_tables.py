@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from svcnode.config.reading import Tables
     from svcnode.config.sources import Source
     from svcnode.config.tables import RegisteredServiceTable
-    from svcnode.core.model import Schedule
+    from svcnode.core.model import Schedule, Service
     from svcnode.node.definition import TimingOptions
     from svcnode.probes.base import Probe
 
@@ -75,31 +75,38 @@ def services_from(tables: Tables) -> list[ServiceSettings | None]:
     make = partial(make_probe, environ=source.environ, allowed=allowed_features(tables.get(SecurityTable)))
     seen: set[str] = set()
     services: list[ServiceSettings | None] = []
-    for index, service in enumerate(read_tables(ServiceTable, source.data.get("services", []), ("services",), source)):
+    written = read_tables(ServiceTable, source.data.get("services", []), ("services",), source)
+    for index, service in enumerate(written):
         path = ("services", index)
         if service.is_right("id"):
             with source.reporting(*path, "id"):
                 _check_id(service.id, seen, has_fleet="fleet" in tables)
         check_observer_keys(service, path, source, is_shared="sharing" in tables)
         services.append(service_from(service, path, defaults, make, source))
-    _check_dependencies(services, source, has_others="sharing" in tables or "fleet" in tables)
+    if "sharing" not in tables and "fleet" not in tables:  # otherwise there are services from elsewhere
+        _check_depended_on(written, source)
+    if None not in services:
+        _check_cycles([one.definition.service for one in services if one is not None], source)
     return services
 
 
-def _check_dependencies(services: Sequence[ServiceSettings | None], source: Source, *, has_others: bool) -> None:
-    """Every name is a service or a group of the file, unless the node has services from elsewhere, and there is no
-    cycle."""
-    if None in services:  # its id and group are not known
+def _check_depended_on(services: Sequence[ServiceTable], source: Source) -> None:
+    """Every name is a service or a group of the file."""
+    if not all(service.is_right("id", "group") for service in services):
         return
-    defined = [one.definition.service for one in services if one is not None]
-    direct = direct_causes(defined)
-    known = {service.id for service in defined} | {service.group for service in defined} - {""}
+    known = {service.id for service in services} | {service.group for service in services if service.group}
+    for index, service in enumerate(services):
+        for name in service.depends_on or ():
+            if name not in known:
+                text = f'"{name}" is not a service or a group of this file{suggestion(name, known)}'
+                source.report(("services", index, "depends_on"), text)
+
+
+def _check_cycles(services: Sequence[Service], source: Source) -> None:
+    direct = direct_causes(services)
     in_cycle: set[str] = set()
-    for index, service in enumerate(defined):
+    for index, service in enumerate(services):
         path = ("services", index, "depends_on")
-        for name in service.depends_on:
-            if name not in known and not has_others:
-                source.report(path, f'"{name}" is not a service or a group of this file{suggestion(name, known)}')
         if service.id not in in_cycle and (cycle := find_cycle(service.id, direct)):
             in_cycle.update(cycle)
             source.report(path, f"the service depends on itself: {' -> '.join(cycle)}; remove one of these")

@@ -119,10 +119,23 @@ def make_probe(
     try:
         url = Url.parse(interpolate_url(given.pop("url"), environ))
     except InvalidValueError as exc:
-        raise ProbeError(str(exc)) from exc
+        error = ProbeError(str(exc))
+        error.others = _errors_beside_the_url(scheme_of(config), given, environ)
+        raise error from exc
     kind = _load_kind(url.scheme)
     _check_permission(kind, url.scheme, allowed)
     return kind(url, **_parse_options(kind, given, environ))
+
+
+def _errors_beside_the_url(scheme: str, given: dict[str, Any], environ: Mapping[str, str]) -> tuple[ProbeError, ...]:
+    """Of a probe with a wrong URL, such as one with a variable that is not set: a missing driver and wrong options."""
+    if scheme not in KINDS:
+        return ()
+    try:
+        _parse_options(_load_kind(scheme), given, environ)
+    except ProbeError as exc:
+        return (exc, *exc.others)
+    return ()
 
 
 def scheme_of(config: object) -> str:
@@ -168,14 +181,20 @@ def _parse_options(kind: Any, given: dict[str, Any], environ: Mapping[str, str])
     from svcnode.probes.interpolate import interpolate, interpolate_url
     from svcnode.probes.options import URL_OPTIONS, parse_options, raise_first
 
-    errors: list[OptionError] = []
+    unreadable: dict[str | int, OptionError] = {}
     for name, value in given.items():
         try:
             given[name] = (interpolate_url if name in URL_OPTIONS else interpolate)(value, environ)
         except InvalidValueError as exc:
-            errors.append(OptionError(name, str(exc)))
+            unreadable[name] = OptionError(name, str(exc))
+    errors, parsed = [*unreadable.values()], {}
+    try:
+        parsed = parse_options(kind, {name: value for name, value in given.items() if name not in unreadable})
+    except OptionError as exc:
+        found = [error for error in (exc, *exc.others) if isinstance(error, OptionError)]
+        errors += [error for error in found if error.option not in unreadable]  # such as that it is missing
     raise_first(errors)
-    return parse_options(kind, given)
+    return parsed
 
 
 def _check_permission(kind: Any, scheme: str, allowed: Collection[str]) -> None:  # noqa: ANN401  a ProbeKind

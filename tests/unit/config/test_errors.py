@@ -76,6 +76,20 @@ probe = "file:/b"
         (WRONG_DEFAULTS, ["defaults"]),
         ("services = [1, 2]", ["services[0]", "services[1]"]),
         ('[notify]\nwebhook = ["x", "https://h/", "y"]', ["notify.webhook[0]", "notify.webhook[2]"]),
+        # A variable that is not set does not hide the errors of the options, and nothing follows from it.
+        (
+            '[[services]]\nid = "a"\nprobe.url = "jsonrpc+http://${NO_HOST}/"\nprobe.method = "${NO_METHOD}"\nprobe.fsh = 1',
+            ["services.a.probe", "services.a.probe.fsh", "services.a.probe.method"],
+        ),
+        # The names in depends_on are compared although a service has an error.
+        (
+            '[[services]]\nid = "a"\nprobe = "x://"\n[[services]]\nid = "b"\nstatus = "Up"\ndepends_on = ["zzz"]',
+            ["services.a.probe", "services.b.depends_on"],
+        ),
+        (
+            '[[services]]\nid = "a"\nprobe = "x://"\n[[services]]\nid = "b"\nstatus = "Up"\ndepends_on = ["a"]',
+            ["services.a.probe"],
+        ),
     ],
 )
 def test_errors_that_do_not_follow_from_others_are_found(config: str, keys: list[str], tmp_path: Path) -> None:
@@ -93,6 +107,18 @@ def test_a_secret_of_a_later_table_is_not_shown_in_an_error(tmp_path: Path) -> N
     error = error_of(f'[log]\nlevel = "{secret}"\n[security]\noperator_token = "{secret}"', tmp_path)
     assert secret not in str(error)
     assert MASK in str(error)
+
+
+def test_all_unset_variables_and_wrong_conditions_of_one_value_are_named(tmp_path: Path) -> None:
+    config = (
+        '[[services]]\nid = "a"\nprobe.url = "http://${ONE}:${TWO}@h/"\nprobe.require = ["/a ? 1", "/b", "/c == 1"]'
+    )
+    url, require = error_of(config, tmp_path).texts
+    assert "ONE" in url
+    assert "TWO" in url
+    assert "/a ? 1" in require
+    assert "'/b'" in require
+    assert "/c" not in require
 
 
 # ---- keys in the wrong place
@@ -144,3 +170,27 @@ def test_a_key_that_a_service_and_its_probe_both_have_is_an_option_inside_the_pr
 
 def test_a_kind_without_its_transport_is_completed_with_http(tmp_path: Path) -> None:
     assert '"ethereum+http"' in str(error_of('[[services]]\nid = "a"\nprobe = "ethereum://h:8545"', tmp_path))
+
+
+# ---- TOML
+
+
+@pytest.mark.parametrize(
+    ("config", "line", "named"),
+    [
+        ('[node]\nname = "n\n', 2, "not closed"),
+        ("[node]\nname = 'n", None, "not closed"),
+        ('[node]\nname = "a"\nname = "b"', 3, '"name"'),
+        ('[node]\nname = "a"\n"\\q" = 1', 3, "backslash"),
+        ('[node]\nname = "a"\n[node]', 3, "[node]"),
+        ('[[services]]\nid = "a"\n[services]', 3, "[services]"),
+        ('[server]\ntls = { key = "a", key = "b" }', 2, '"key"'),
+        ("[server]\ndrain =", 2, "value"),
+    ],
+)
+def test_an_error_of_toml_has_its_line_and_names_the_key(
+    config: str, line: int | None, named: str, tmp_path: Path
+) -> None:
+    error = error_of(config, tmp_path)
+    assert error.line == line
+    assert named in str(error)
