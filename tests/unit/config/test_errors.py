@@ -78,7 +78,7 @@ probe = "file:/b"
         ('[notify]\nwebhook = ["x", "https://h/", "y"]', ["notify.webhook[0]", "notify.webhook[2]"]),
         # A variable that is not set does not hide the errors of the options, and nothing follows from it.
         (
-            '[[services]]\nid = "a"\nprobe.url = "jsonrpc+http://${NO_HOST}/"\nprobe.method = "${NO_METHOD}"\nprobe.fsh = 1',
+            '[[services]]\nid = "a"\nprobe = { url = "jsonrpc+http://${NONE}/", method = "${NONE}", fsh = 1 }',
             ["services.a.probe", "services.a.probe.fsh", "services.a.probe.method"],
         ),
         # The names in depends_on are compared although a service has an error.

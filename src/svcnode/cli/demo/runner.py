@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import shlex
 import signal
 import time
 from contextlib import closing, suppress
@@ -48,7 +49,7 @@ async def run_demo(
     async with ScenarioRunner(print_line, speed) as runner:
         settings = settings_for(address, token, runner.ports, speed, environ)
         logs.configure(settings.log_level, settings.log_format)
-        print_line(introduction(address, token, program()))
+        print_line(introduction(address, token, shlex.quote(program())))
         scenario = asyncio.create_task(runner.run())
         try:
             return await Agent(settings, lambda: _stop_on_reload(settings)).serve()
