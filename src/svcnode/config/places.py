@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from svcnode.config.tables import LISTS, TABLES, NotifyTable
+from svcnode.config.tables import LISTS, TABLES, NotifyTable, RegisteredServiceTable
 from svcnode.probes import option_names, scheme_of
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ def _places(name: str, read: Table | None) -> Iterator[str]:
     probe = None if read is None else read.given.get("probe")
     if name in option_names(scheme_of(probe)):
         yield f'the table of the probe, as in probe = {{ url = "…", {name} = … }}'
+        return
+    if isinstance(read, RegisteredServiceTable):  # not in a file, where the other tables are
         return
     if isinstance(read, NotifyTable) and name in _target_options():
         yield f'the table of one target, as in webhook = {{ url = "…", {name} = … }}'

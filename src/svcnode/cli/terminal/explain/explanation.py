@@ -185,8 +185,8 @@ def _alert_lines(document: Mapping[str, Any], names: Mapping[Health, str]) -> It
 
 _IMPACT_TEXT = {
     Impact.CRITICAL: "if this service is Down, the node is unhealthy (503)",
-    Impact.PARTIAL: "if this service is not Up, the node is partially healthy (206), "
-    "or unhealthy (503) if every service that counts is Down",
+    Impact.PARTIAL: "if this service is not Up, the node is at best partially healthy (206), "
+    "and unhealthy (503) if every service that counts is Down",
     Impact.NONE: "this service does not affect the health of the node",
 }
 
