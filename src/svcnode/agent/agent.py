@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from svcnode.agent.configured_services import ConfiguredServices
+from svcnode.agent.configured_services import ConfiguredServices, changed_parts
 from svcnode.agent.control import ControlSocket
 from svcnode.agent.files import (
     check_history_move,
@@ -303,7 +303,7 @@ class Agent:
             await self._prepare_store(new)
         self._settings = new
         self._forget_secrets_of(old)
-        return diff._replace(renamed=rename_text(old, new))
+        return diff._replace(renamed=rename_text(old, new), others=changed_parts(old, new))
 
     def _forget_secrets_of(self, old: Settings) -> None:
         """At the reload after the next one: until then, a check or a message that began before may show them."""

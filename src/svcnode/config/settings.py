@@ -26,6 +26,7 @@ from svcnode.config.service_tables import (
     store_service,
 )
 from svcnode.config.tables import (
+    LISTS,
     TABLES,
     TIMING_KEYS,
     ControlTable,
@@ -158,8 +159,7 @@ class Settings(NamedTuple):
 def settings_from(source: Source, secrets: SecretScope) -> Settings:
     """Raises the first error, with the others: a wrong table does not hide the errors of another."""
     tables = Tables(source)
-    for name in (name for name in source.data if name not in (*TABLES, "services", "maintenance")):
-        source.report((name,), f"unknown key{suggestion(name, (*TABLES, 'services', 'maintenance'))}")
+    _report_unknown_tables(source)
     server, log, state_folder = tables.get(ServerTable), tables.get(LogTable), _state_folder(source.environ)
     identity = _identity(tables)
     listen, operator_listen = _listen_addresses(server, source)
@@ -214,6 +214,14 @@ def settings_from(source: Source, secrets: SecretScope) -> Settings:
         secrets=secrets,
         file=source.file,
     )
+
+
+def _report_unknown_tables(source: Source) -> None:
+    known = (*TABLES, *LISTS)
+    for name in (name for name in source.data if name not in known):
+        from svcnode.config.places import unknown_key_text  # needed only for errors
+
+        source.report((name,), unknown_key_text(name, suggestion(name, known)))
 
 
 def notify_from(source: Source) -> tuple[Identity, NotifySettings | None]:

@@ -26,6 +26,7 @@ from svcnode.cli.inspection.subject import ClockReading
 from svcnode.history.database import Database
 from svcnode.history.records import RetentionLimits
 from svcnode.probes.clock import KernelClock
+from svcnode.version import install_command
 from tests.support.backends import Backend, HttpBackend, ReceivedRequest, http_response, unresponsive
 from tests.support.certificates import make_certificate
 from tests.support.ports import free_port
@@ -518,7 +519,7 @@ def test_a_finding_names_the_key_and_the_line(site: Site, run: Run) -> None:
 def test_a_missing_driver_is_named_with_the_command_that_installs_it(site: Site, run: Run) -> None:
     no_driver(site)
     (finding,) = site.findings(run)
-    assert finding["fix"].startswith('pip install "redis')
+    assert finding["fix"] == install_command("redis")
 
 
 def test_the_worst_comes_first_and_three_steps_are_enough() -> None:
