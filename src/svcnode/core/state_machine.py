@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import (
+    MAX_STALE_AFTER_S,
     NO_FAILURES,
     Condition,
     Evidence,
@@ -355,7 +356,7 @@ def with_deadline(policy: Policy, state: ServiceState, wall_offset_s: float) -> 
     next_run_s = policy.run_times.next_s(math.ceil(succeeded_s))
     valid_s = next_run_s + policy.grace_s - succeeded_s
     if policy.ttl_s is None:  # another replica receives the reports: this one only knows how long they are valid
-        return replace(policy, stale_after_s=valid_s, next_run_s=next_run_s)
+        return replace(policy, stale_after_s=min(valid_s, MAX_STALE_AFTER_S), next_run_s=next_run_s)
     return replace(policy, ttl_s=valid_s, next_run_s=next_run_s)
 
 

@@ -192,14 +192,18 @@ def test_the_nicknames_of_cron_mean_the_same_times() -> None:
     assert (hourly.status(), daily.status()) == (DOWN, UP)
 
 
-def test_a_success_that_is_known_from_elsewhere_is_valid_until_the_next_run_and_grace() -> None:
-    job = Job("0 6 * * *")
+@pytest.mark.parametrize(("schedule", "is_up"), [("0 6 * * *", False), ("0 6 1 * *", True)])
+def test_a_success_that_is_known_from_elsewhere_is_valid_until_the_next_run_and_grace(
+    schedule: str, *, is_up: bool
+) -> None:
+    job = Job(schedule)
     definition = define("job", probe=job.probe)
-    policy = replace(definition.service.policy, ttl_s=None, stale_after_s=1e6)
+    policy = replace(definition.service.policy, ttl_s=None, stale_after_s=1e5)
     job.node.add(definition._replace(service=replace(definition.service, policy=policy)))
-    job.set_time(datetime(2026, 1, 1, 5, 40, tzinfo=UTC))
+    job.set_time(datetime(2026, 1, 1, 6, 40, tzinfo=UTC))
     job.succeed()
-    job.set_time(datetime(2026, 1, 1, 6, 0, tzinfo=UTC).timestamp() + GRACE_S - 1.0)
+    next_run_s = datetime(2026, 1, 2, 6, tzinfo=UTC).timestamp()
+    job.set_time(next_run_s + GRACE_S - 1.0)
     assert job.status() is UP
-    job.set_time(datetime(2026, 1, 1, 6, 0, tzinfo=UTC).timestamp() + GRACE_S)
-    assert job.status() is Status.INITIALIZING
+    job.set_time(next_run_s + GRACE_S)
+    assert job.status() is (UP if is_up else Status.INITIALIZING)
