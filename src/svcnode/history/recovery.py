@@ -73,20 +73,20 @@ def recover_minutes(connection: sqlite3.Connection, backlog: Backlog) -> None:
     if begin is None or connection.execute(_SELECT_LAST_KIND).fetchone() == (STOPPED,):
         return
     begin_id, begin_us = begin
+    start_id, start_us = connection.execute(_SELECT_START).fetchone() or (0, 0)
     (written_to_s,) = connection.execute(_SELECT_WRITTEN_TO, (begin_us / 1e6,)).fetchone()
     # After a clock was ahead, ids stay ahead: they are no times.
     is_ahead = begin_id - begin_us > AHEAD_S * 1e6
-    replay = _Replay(written_to_s, backlog)
-    for one in _records(connection, written_to_s):
+    replay = _Replay(start_us / 1e6, written_to_s, backlog)
+    for one in _records(connection, start_id, written_to_s):
         if one.id > begin_id:
             replay.move_to((one.at_us if is_ahead else one.id) / 1e6)
         replay.add(one)
     replay.finish()
 
 
-def _records(connection: sqlite3.Connection, written_to_s: float) -> Iterator[_Record]:
+def _records(connection: sqlite3.Connection, start_id: int, written_to_s: float) -> Iterator[_Record]:
     """In the order in which they were recorded."""
-    start_id, _ = connection.execute(_SELECT_START).fetchone() or (0, 0)
     last_id = 0
     while True:
         (text,) = connection.execute(_SELECT_RECORDS, (start_id, last_id, int(written_to_s * 1e6))).fetchone()
@@ -100,7 +100,8 @@ def _records(connection: sqlite3.Connection, written_to_s: float) -> Iterator[_R
 class _Replay:
     """Gives an aggregator what the history gave it while the process ran."""
 
-    def __init__(self, begin_s: float, backlog: Backlog) -> None:
+    def __init__(self, started_s: float, begin_s: float, backlog: Backlog) -> None:
+        self._started_s = started_s
         self._aggregator = MinuteAggregator(begin_s, backlog)
         self._now_s = begin_s
         self._statuses: dict[str, Status | None] = {}
@@ -118,12 +119,14 @@ class _Replay:
             self._held.add(one.service_id)
         elif one.kind == ChangeKind.MAINTENANCE_ENDED.value:
             self._held.discard(one.service_id)
+        # What has lasted since before the start of the process is known when it is recorded.
+        since_s = self._now_s if one.at_us / 1e6 < self._started_s else one.at_us / 1e6
         if one.service_id is not None:
             self._see(one, one.service_id)
-            self._set_status(one.service_id, one.at_us / 1e6)
+            self._set_status(one.service_id, since_s)
         elif one.kind in _MAINTENANCE_KINDS:
             for service_id in self._statuses:
-                self._set_status(service_id, one.at_us / 1e6)
+                self._set_status(service_id, since_s)
 
     def finish(self) -> None:
         self._aggregator.finish(self._now_s)

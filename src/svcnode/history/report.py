@@ -234,7 +234,7 @@ class _Outages:
         # One that began in the period counts, even if nothing is known of its length.
         if self.begun_s is not None and (self.length_s > 0 or not is_before):
             begin_s = max(self.begun_s, from_s)
-            self.ended.append(Outage(begin_s, end_s, self.length_s, is_before, is_open, is_recovered))
+            self.ended.append(Outage(begin_s, max(begin_s, end_s), self.length_s, is_before, is_open, is_recovered))
         self.begun_s, self.length_s = None, 0.0
 
 

@@ -156,6 +156,7 @@ class Oracle:
                 "FROM transitions LEFT JOIN services ON services.number = service ORDER BY transitions.id"
             ).fetchall()
         self.running = {second for begin, end in life.ran for second in range(begin, end)}
+        self.last_moments = {end for _, end in life.ran}  # what is recorded then is known, too
 
     def seconds(self, service_id: str | None, begin: int, end: int) -> list[Second]:
         """Of a service, or of the node."""
@@ -199,18 +200,20 @@ class Oracle:
         begun, length, known_to, is_known = None, 0, 0, False
         for second, one in enumerate(self.seconds(service_id, NOON, end), start=NOON):
             if one.has_end and begun is not None:
-                found.append((begun, known_to, length))
+                found.append((begun, max(begun, known_to), length))
                 begun, length = None, 0
             if one.status == "Down" and not one.is_held and begun is None:
                 begun = second
             is_known = one.status is not None and not one.is_paused
+            if is_known and second in self.last_moments:
+                known_to = second
             if is_known and one.is_running:
                 known_to = second + 1
                 length += begun is not None and not one.is_held and second >= begin
         result = [(max(a, begin), b, n, a < begin, False) for a, b, n in found if n or a >= begin]
         if begun is not None and (length or begun >= begin):
             is_open = is_known and end - known_to < 120
-            result.append((max(begun, begin), end if is_open else known_to, length, begun < begin, is_open))
+            result.append((max(begun, begin), end if is_open else max(begun, known_to), length, begun < begin, is_open))
         return result
 
 
