@@ -156,7 +156,7 @@ class Oracle:
                 "FROM transitions LEFT JOIN services ON services.number = service ORDER BY transitions.id"
             ).fetchall()
         self.running = {second for begin, end in life.ran for second in range(begin, end)}
-        self.last_moments = {end for _, end in life.ran}  # what is recorded then is known, too
+        self.last_moments = {end for begin, end in life.ran if end > begin}  # what is recorded then is known, too
 
     def seconds(self, service_id: str | None, begin: int, end: int) -> list[Second]:
         """Of a service, or of the node."""
