@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from svcnode.api.app import Mount
 from svcnode.core.errors import ListenError
+from svcnode.node.definition import MAX_PUSH_BYTES
 from svcnode.operator import OperatorApp
 from svcnode.operator.auth import OperatorAuth
 from svcnode.server.sockets import bind, bound_address, bound_url, remove_unix_socket, tls_context
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("svcnode")
 
-MAX_PUSH_BYTES = 10 * 1024  # of the body; the rest is not kept
 MAX_PUSH_BODY_BYTES = 1024**3
 
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from svcnode.agent.listeners import MAX_PUSH_BYTES, Listeners
+from svcnode.agent.listeners import Listeners
 from svcnode.agent.systemd import PassedSockets
 from svcnode.config import Override, Settings, load
 from svcnode.core.errors import ListenError
+from svcnode.node.definition import MAX_PUSH_BYTES
 from svcnode.operator.public import PublicApp
 from tests.support.certificates import make_certificate
 from tests.support.processes import is_listening
