@@ -19,6 +19,7 @@ import pytest
 from svcnode.cli.init.catalog import CATALOG
 from svcnode.cli.init.scan import ScanResult, scan
 from svcnode.core.codes import ReasonCode
+from svcnode.version import install_command
 from tests.support.backends import (
     Backend,
     HttpBackend,
@@ -208,7 +209,7 @@ def test_without_the_driver_the_report_and_the_file_name_the_package(
     with RedisServer(tmp_path / "server") as server:
         command = [sys.executable, "-m", "svcnode", "init", *options({"redis": [server.port]}, unused_port)]
         ended = run_command(command, folder, PYTHONPATH=str(hidden.parent))
-        fix = 'pip install "redis'
+        fix = install_command("redis")
         assert fix in ended.stdout
         assert fix in (folder / "svcnode.toml").read_text()
         check(folder)

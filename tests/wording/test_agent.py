@@ -63,6 +63,7 @@ def test_log_lines_of_changes(caplog: pytest.LogCaptureFixture, snapshot: Snapsh
 def test_the_result_of_a_reload(snapshot: Snapshot) -> None:
     diffs = [
         ConfigDiff(),
+        ConfigDiff(others=("operator token", "[notify]")),
         ConfigDiff(added=("a", "b")),
         ConfigDiff(removed=("a",), added=("b",), changed=("c", "d")),
         ConfigDiff(added=tuple(f"s{number}" for number in range(1000))),

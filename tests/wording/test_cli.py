@@ -314,7 +314,7 @@ def test_file_of_init(snapshot: Snapshot) -> None:
 
 def test_output_of_demo(snapshot: Snapshot) -> None:
     texts = [
-        introduction(parse_address(f"{host}:8420", has_tls=False), token)
+        introduction(parse_address(f"{host}:8420", has_tls=False), token, "svcnode")
         for host, token in (("127.0.0.1", None), ("0.0.0.0", "x"))
     ]
     steps = [f"{step.at_s:4g} s  {step.text}" for step in (*STARTUP_STEPS, *LOOP_STEPS)]

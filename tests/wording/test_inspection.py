@@ -37,6 +37,6 @@ def test_findings_of_check_config(snapshot: Snapshot, capsys: pytest.CaptureFixt
 def without_numbers(text: str, site: Site) -> str:
     """Without what differs between machines: ports, sizes, durations and folders."""
     text = text.replace(str(site.folder), "FOLDER")
-    text = re.sub(r"pip install .*", "pip install …", text)
+    text = re.sub(r"pip install .*|make setup", "pip install …", text)
     text = re.sub(r"(?<=[0-9]:)[0-9]{4,5}|(?<= = :)[0-9]+", "PORT", text)
     return re.sub(r" +[0-9.]+(?= (ms|MiB|s)\b)", " N", text)

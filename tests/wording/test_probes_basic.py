@@ -289,6 +289,7 @@ async def _still_running() -> Verdict:
 
 
 def test_errors_of_entry_points(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("svcnode.version.checkout_folder", lambda: None)
     targets = {
         "invalid": "module.Class",
         "missing module": "no_such_module:Kind",

@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from svcnode.agent.configured_services import ConfiguredServices
+from svcnode.agent.configured_services import ConfiguredServices, changed_parts
 from svcnode.agent.control import ControlSocket
 from svcnode.agent.files import (
     check_history_move,
@@ -141,6 +141,7 @@ class Agent:
         self._control.set_found(self._fleet.ids)
         with self._signals.installed():
             try:
+                await self._control.claim()
                 bound = self._listeners.open(settings)
                 await self._services.apply(settings.services)
                 self._fleet.apply(settings.fleet)
@@ -278,7 +279,7 @@ class Agent:
         check_sharing_change(old, new)
         self._fleet.check_change(new)
         check_history_move(old, new)
-        self._control.before_reload(new)
+        await self._control.before_reload(new)
         bound = self._listeners.open(new)
         await self._listeners.listen(bound, self._surface.context, self._push_app(new))
         if (new.prefixes, new.cors) != (old.prefixes, old.cors):
@@ -302,7 +303,7 @@ class Agent:
             await self._prepare_store(new)
         self._settings = new
         self._forget_secrets_of(old)
-        return diff._replace(renamed=rename_text(old, new))
+        return diff._replace(renamed=rename_text(old, new), others=changed_parts(old, new))
 
     def _forget_secrets_of(self, old: Settings) -> None:
         """At the reload after the next one: until then, a check or a message that began before may show them."""

@@ -22,10 +22,10 @@ from svcnode.core.text import join_first, with_author
 from svcnode.core.units import iso_time, utc_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
-    from svcnode.config import ServiceSettings
+    from svcnode.config import ControlSettings, ServiceSettings, Settings
     from svcnode.node.definition import ServiceList
     from svcnode.node.node_state import NodeState
 
@@ -49,6 +49,7 @@ class ConfigDiff(NamedTuple):
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     renamed: str = ""  # a text about a new name of the node
+    others: tuple[str, ...] = ()  # what else has changed
 
     @property
     def counts(self) -> dict[str, int]:
@@ -57,7 +58,33 @@ class ConfigDiff(NamedTuple):
     def __str__(self) -> str:
         parts = (("removed", self.removed), ("added", self.added), ("changed", self.changed))
         text = "; ".join(f"{verb} {join_first(ids, MAX_LISTED_IDS)}" for verb, ids in parts if ids)
-        return "; ".join(filter(None, [self.renamed, text or "no service changed"]))
+        others = f"also changed: {', '.join(self.others)}" if self.others else ""
+        return "; ".join(filter(None, [self.renamed, text or "no service changed", others]))
+
+
+# The settings beside the services and the name of the node, each with what people call it.
+_PARTS: dict[str, Callable[[Settings], object]] = {
+    "operator token": lambda settings: settings.operator and settings.operator.token,
+    "addresses": lambda settings: set(settings.addresses),
+    "[server]": lambda settings: (settings.prefixes, settings.cors, settings.drain_s, settings.tls),
+    "[public]": lambda settings: settings.public,
+    "[history]": lambda settings: (settings.history.max_age_s, settings.history.max_bytes),
+    "[control]": lambda settings: _control_part(settings.control),
+    "[notify]": lambda settings: settings.notify,
+    "[fleet]": lambda settings: settings.fleet,
+    "[log]": lambda settings: (settings.log_level, settings.log_format),
+    "[[maintenance]]": lambda settings: settings.maintenance,
+    "node version": lambda settings: settings.node_version,
+}
+
+
+def _control_part(control: ControlSettings | None) -> object:
+    """Without its default paths, which follow the name of the node."""
+    return control and (control.group_id, control.allows_exec, control.is_default or control.listen)
+
+
+def changed_parts(old: Settings, new: Settings) -> tuple[str, ...]:
+    return tuple(name for name, of in _PARTS.items() if of(old) != of(new))
 
 
 class _Pauses:

@@ -53,6 +53,8 @@ def _terminal_width() -> int:
         return DEFAULT_WIDTH
 
 
+# What other programs call a command.
+_OTHER_WORDS = dict.fromkeys(("silence", "mute", "snooze", "downtime"), "maintain")
 # Options that a command had once, and what is used now.
 _RETIRED = {
     "--url": "the URL of the node is the first argument now, and --service ID names a service",
@@ -85,10 +87,21 @@ class CommandParser(argparse.ArgumentParser):
         """For an unknown command, suggests the most similar one. argparse would list them all."""
         if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
             known = [*action.choices, *(name for name in self._option_string_actions if name.startswith("--"))]
-            near = f"--{value}" if f"--{value}" in known else closest_match(value, known)
+            near = f"--{value}" if f"--{value}" in known else _OTHER_WORDS.get(value) or closest_match(value, known)
             hint = f"did you mean {near}?" if near else f"see {self.prog} --help"
             self.error(f'unknown command "{value}"; {hint}')
         super()._check_value(action, value)
+
+
+def program() -> str:
+    """What to write to start this svcnode: its path, unless the shell finds this one by its name."""
+    script = Path(sys.executable).parent / "svcnode"
+    found = (Path(folder) / "svcnode" for folder in os.get_exec_path() if folder)
+    in_path = next((one for one in found if os.access(one, os.X_OK)), None)
+    if not script.is_file() or (in_path is not None and script.samefile(in_path)):
+        return "svcnode"
+    here = Path.cwd()
+    return str(script.relative_to(here) if script.is_relative_to(here) else script)
 
 
 def positive_duration_s(flag: str, text: str) -> float:
@@ -218,11 +231,13 @@ def control_client(arguments: argparse.Namespace) -> ControlClient:
     if arguments.socket is not None:
         return ControlClient(arguments.socket, timeout=timeout, by=by)
     from svcnode.config import find_node_file, load_control
+    from svcnode.control.owner import ConfiguredControlClient
 
-    control = load_control(find_node_file(arguments.config), os.environ)
+    file = find_node_file(arguments.config)
+    control = load_control(file, os.environ)
     if control is None:
         raise InvalidValueError("the configuration has no control socket; name the socket of the node with --socket")
-    return ControlClient(control.listen, timeout=timeout, by=by)
+    return ConfiguredControlClient(control.listen, file, timeout=timeout, by=by)
 
 
 def add_override_options(parser: argparse.ArgumentParser) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import re
 import shlex
 import sys
@@ -12,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from svcnode.cli._args import EXIT_BAD, EXIT_PARTIAL, EXIT_UNKNOWN, add_config_option
+from svcnode.cli._args import EXIT_BAD, EXIT_PARTIAL, EXIT_UNKNOWN, add_config_option, program
 from svcnode.cli.operator_requests import fetch_problems, operator_requests
 from svcnode.cli.operator_url import operator_url_from
 from svcnode.cli.output import show
@@ -25,6 +26,8 @@ from svcnode.core.text import closest_match, join_first
 from svcnode.version import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from svcnode.cli._args import CommandParser
     from svcnode.cli.operator_url import OperatorUrl
     from svcnode.cli.terminal.explain.explanation import Explanation
@@ -89,9 +92,9 @@ def run_command(arguments: argparse.Namespace) -> int:
     url = operator_url_from(arguments)
     is_short = arguments.service is None and not arguments.json
     with asyncio.Runner(loop_factory=DaemonResolverLoop) as runner:
-        document = runner.run(fetch_problems(url) if is_short else fetch_details(url, arguments.service))
+        document, problems = runner.run(_fetch(url, arguments, is_short=is_short))
     try:
-        explanation = _explain(document, arguments)
+        explanation = _explain(document, problems, arguments)
     except (AttributeError, KeyError, TypeError, ValueError) as exc:
         raise UnexpectedResponseError(
             f"{url.display}: cannot read /details; the node may run another version than this svcnode ({__version__})"
@@ -104,10 +107,25 @@ def run_command(arguments: argparse.Namespace) -> int:
     return _EXIT_CODES[explanation.status]
 
 
-def _explain(document: Any, arguments: argparse.Namespace) -> Explanation:  # noqa: ANN401  any JSON
+def _explain(document: Any, problems: Any, arguments: argparse.Namespace) -> Explanation:  # noqa: ANN401  any JSON
+    command = shlex.join(_same_command(arguments))
     if arguments.service is not None:
-        return explain_service(document)
-    return explain_node(document_from_details(document) if "problems" not in document else document)
+        return explain_service(document, None if problems is None else problems["node"], command)
+    return explain_node(document_from_details(document) if "problems" not in document else document, command)
+
+
+def _same_command(arguments: argparse.Namespace) -> Iterator[str]:
+    """This command, for the same node. A token is not repeated, but the file that has it."""
+    yield program()
+    yield "explain"
+    if arguments.url is not None:
+        yield arguments.url
+    token = arguments.token if (arguments.token or "").startswith("@") else arguments.token and "…"
+    config = None if arguments.config is None else str(arguments.config)
+    options = {"--config": config, "--token": token, "--ca": arguments.ca}
+    for option, value in options.items():
+        if value is not None and value != os.environ.get("SVCNODE_CONFIG"):
+            yield from (option, value)
 
 
 def _render(explanation: Explanation) -> None:
@@ -120,6 +138,14 @@ def _render(explanation: Explanation) -> None:
 
 
 # ---- requests
+
+
+async def _fetch(url: OperatorUrl, arguments: argparse.Namespace, *, is_short: bool) -> tuple[Any, Any]:
+    """What is asked for and, for a service, the problems of its node, whose health it may not explain alone."""
+    if is_short:
+        return await fetch_problems(url), None
+    details = await fetch_details(url, arguments.service)
+    return details, None if arguments.json or arguments.service is None else await fetch_problems(url)
 
 
 async def fetch_details(url: OperatorUrl, service_id: str | None) -> Any:  # noqa: ANN401  any JSON

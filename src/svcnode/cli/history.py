@@ -77,6 +77,7 @@ def configure(parser: CommandParser) -> None:
     parser.failure_exit_code = EXIT_UNKNOWN
     add = parser.add_argument
     add("id", nargs="?", metavar="ID", help="id of a service (default: the node and all services)")
+    add("--service", metavar="ID", help="same as ID")
     add(
         "--since",
         default=DEFAULT_SINCE,
@@ -91,6 +92,8 @@ def configure(parser: CommandParser) -> None:
 
 
 def run_command(arguments: argparse.Namespace) -> int:
+    if arguments.id is not None and arguments.service is not None:
+        raise InvalidValueError("--service: the id of the service is given already; remove one of the two")
     past = past_from(arguments, default_since=DEFAULT_SINCE)
     period = (past.since_s, past.until_s)
     items, source = _read(arguments, *period)
@@ -109,7 +112,7 @@ def run_command(arguments: argparse.Namespace) -> int:
 
 def _read(arguments: argparse.Namespace, since_s: float, until_s: float) -> tuple[list[Item], str]:
     """The items in the order of time, and where they come from if not from the node."""
-    ids = () if arguments.id is None else (arguments.id,)
+    ids = tuple(filter(None, (arguments.id, arguments.service)))
     items, source = ask_or_read(
         arguments,
         lambda get_json: _fetch(get_json, ids, since_s, until_s),

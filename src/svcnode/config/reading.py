@@ -77,7 +77,10 @@ def _report_unknown(read: Table, name: str, path: KeyPath, source: Source, only:
     meant = closest_match(name, read.keys)
     if only is not None and meant not in only:
         return
-    source.report((*path, name), read.retired.get(name) or f"unknown key{suggestion(name, read.keys)}")
+    from svcnode.config.places import unknown_key_text  # needed only for errors
+
+    text = read.retired.get(name) or unknown_key_text(name, suggestion(name, read.keys), read)
+    source.report((*path, name), text)
     read.wrong.add(meant or name)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from datetime import UTC, time, tzinfo
 from typing import TYPE_CHECKING, Annotated
 
+from svcnode.config.tables import NotifyTable
 from svcnode.config.values import line, names, quiet_hours, timezone
 from svcnode.core.errors import InvalidValueError, OptionError
 from svcnode.core.option_types import duration, one_of
@@ -50,7 +51,7 @@ def route_from(
     known = [field.name for field in fields(RouteOptions)]
     unknown = [name for name in entry if name not in (*known, *target_options, "url", "file")]
     names_to_suggest = {*known, *target_options} - {"url", *PROBE_ONLY_OPTIONS}
-    errors = [OptionError(name, f"unknown option{suggestion(name, names_to_suggest)}") for name in unknown]
+    errors = [OptionError(name, f"unknown option{_hint(name, names_to_suggest)}") for name in unknown]
     given = {name: value for name, value in entry.items() if name in known}
     if "timezone" in given and "quiet_hours" not in given:
         errors.append(OptionError("timezone", "needs quiet_hours"))
@@ -78,11 +79,17 @@ def route_from(
     )
 
 
+def _hint(name: str, known: Collection[str]) -> str:
+    if name in NotifyTable.keys:
+        return "; it belongs in [notify], outside the targets"
+    return suggestion(name, known)
+
+
 @contextmanager
 def _collecting(errors: list[OptionError]) -> Iterator[None]:
     try:
         yield
     except OptionError as exc:
-        errors += [exc, *exc.others]
+        errors += [error for error in (exc, *exc.others) if isinstance(error, OptionError)]
     except InvalidValueError as exc:
         errors.append(OptionError("url", str(exc)))

@@ -13,7 +13,7 @@ from svcnode.core.errors import DuplicateServiceError, InvalidValueError
 from svcnode.core.model import Status
 from svcnode.core.text import suggestion
 from svcnode.node.definition import Definition, PushAccess, ServiceOptions, define, timing
-from svcnode.probes import make_probe
+from svcnode.probes import make_probe, option_names, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from svcnode.config.reading import Tables
     from svcnode.config.sources import Source
     from svcnode.config.tables import RegisteredServiceTable
-    from svcnode.core.model import Schedule
+    from svcnode.core.model import Schedule, Service
     from svcnode.node.definition import TimingOptions
     from svcnode.probes.base import Probe
 
@@ -75,31 +75,38 @@ def services_from(tables: Tables) -> list[ServiceSettings | None]:
     make = partial(make_probe, environ=source.environ, allowed=allowed_features(tables.get(SecurityTable)))
     seen: set[str] = set()
     services: list[ServiceSettings | None] = []
-    for index, service in enumerate(read_tables(ServiceTable, source.data.get("services", []), ("services",), source)):
+    written = read_tables(ServiceTable, source.data.get("services", []), ("services",), source)
+    for index, service in enumerate(written):
         path = ("services", index)
         if service.is_right("id"):
             with source.reporting(*path, "id"):
                 _check_id(service.id, seen, has_fleet="fleet" in tables)
         check_observer_keys(service, path, source, is_shared="sharing" in tables)
         services.append(service_from(service, path, defaults, make, source))
-    _check_dependencies(services, source, has_others="sharing" in tables or "fleet" in tables)
+    if "sharing" not in tables and "fleet" not in tables:  # otherwise there are services from elsewhere
+        _check_depended_on(written, source)
+    if None not in services:
+        _check_cycles([one.definition.service for one in services if one is not None], source)
     return services
 
 
-def _check_dependencies(services: Sequence[ServiceSettings | None], source: Source, *, has_others: bool) -> None:
-    """Every name is a service or a group of the file, unless the node has services from elsewhere, and there is no
-    cycle."""
-    if None in services:  # its id and group are not known
+def _check_depended_on(services: Sequence[ServiceTable], source: Source) -> None:
+    """Every name is a service or a group of the file."""
+    if not all(service.is_right("id", "group") for service in services):
         return
-    defined = [one.definition.service for one in services if one is not None]
-    direct = direct_causes(defined)
-    known = {service.id for service in defined} | {service.group for service in defined} - {""}
+    known = {service.id for service in services} | {service.group for service in services if service.group}
+    for index, service in enumerate(services):
+        for name in service.depends_on or ():
+            if name not in known:
+                text = f'"{name}" is not a service or a group of this file{suggestion(name, known)}'
+                source.report(("services", index, "depends_on"), text)
+
+
+def _check_cycles(services: Sequence[Service], source: Source) -> None:
+    direct = direct_causes(services)
     in_cycle: set[str] = set()
-    for index, service in enumerate(defined):
+    for index, service in enumerate(services):
         path = ("services", index, "depends_on")
-        for name in service.depends_on:
-            if name not in known and not has_others:
-                source.report(path, f'"{name}" is not a service or a group of this file{suggestion(name, known)}')
         if service.id not in in_cycle and (cycle := find_cycle(service.id, direct)):
             in_cycle.update(cycle)
             source.report(path, f"the service depends on itself: {' -> '.join(cycle)}; remove one of these")
@@ -178,9 +185,23 @@ def _probe(service: ServiceTable, path: KeyPath, make: MakeProbe, source: Source
     if service.probe is None:
         return None
     with source.reporting(*path, "probe"):
-        return make(service.probe)
+        probe = make(_without_misplaced(service, path, source))
+        return None if "probe" in service.wrong else probe
     service.wrong.add("probe")
     return None
+
+
+def _without_misplaced(service: ServiceTable, path: KeyPath, source: Source) -> str | dict[str, Any]:
+    """The probe without the keys that belong to the service, which are reported."""
+    written = cast("str | dict[str, Any]", service.probe)
+    if isinstance(written, str) or service.keys.keys().isdisjoint(written):
+        return written
+    options = option_names(scheme_of(written))
+    misplaced = [name for name in written if options and name in service.keys and name not in options]
+    for name in misplaced:
+        source.report((*path, "probe", name), "unknown option; it belongs to the service, beside probe")
+        service.wrong.add("probe")
+    return {name: value for name, value in written.items() if name not in misplaced}
 
 
 def _why_unchecked(service: ServiceTable, probe: Probe | None) -> str:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from svcnode.config.tables import TABLES
-from svcnode.core.errors import ConfigError, OptionError, SvcnodeError
+from svcnode.core.errors import ConfigError, OptionError, ProbeError, SvcnodeError
 from svcnode.core.option_types import schema_of
 from svcnode.core.text import closest_match, os_error_text
 from svcnode.net.files import read_in_time
@@ -181,7 +181,9 @@ class Source:
         except UnicodeDecodeError as exc:
             raise ConfigError(f"invalid TOML: not UTF-8 at byte {exc.start} ({file})", file=file) from exc
         except tomllib.TOMLDecodeError as exc:
-            raise _toml_error(file, str(exc)) from exc
+            from svcnode.config.toml_errors import toml_error
+
+            raise toml_error(file, self.text, str(exc)) from exc
         except (RecursionError, ValueError) as exc:
             raise ConfigError(
                 f"invalid TOML: nested too deeply, or a number with too many digits ({file})", file=file
@@ -222,9 +224,12 @@ class _Reporting:
     def __exit__(self, kind: object, exc: BaseException | None, traceback: object) -> bool:
         if isinstance(exc, ConfigError):
             return False  # it has a path
-        if isinstance(exc, OptionError):
+        if isinstance(exc, ProbeError):
             for error in (exc, *exc.others):
-                self._source.report((*self._path, error.option), error.text)
+                if isinstance(error, OptionError):
+                    self._source.report((*self._path, error.option), error.text)
+                else:
+                    self._source.report(self._path, str(error))
         elif isinstance(exc, SvcnodeError):
             self._source.report(self._path, str(exc))
         return isinstance(exc, SvcnodeError)
@@ -253,15 +258,6 @@ def _reject_deep_keys(text: str, file: Path) -> None:
     for run in _KEY_RUN.finditer(_STRING_OR_COMMENT.sub("s", text)):
         if run[0].count(".") >= MAX_KEY_PARTS:
             raise ConfigError(f"invalid TOML: a key has more than {MAX_KEY_PARTS} parts ({file})", file=file)
-
-
-def _toml_error(file: Path, text: str) -> ConfigError:
-    """tomllib's message with the line at the end, as in our other errors."""
-    match = re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", text, re.DOTALL)
-    if match is None:  # the error is at the end of the file
-        return ConfigError(f"invalid TOML: {text} ({file})", file=file)
-    message, line, column = match.groups()
-    return ConfigError(f"invalid TOML: {message}, at column {column} ({file}:{line})", file=file, line=int(line))
 
 
 def _from_environment(environ: Mapping[str, str]) -> Iterator[Override]:

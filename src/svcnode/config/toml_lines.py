@@ -74,6 +74,15 @@ class TomlLines:
         return (*path, count - 1) if count else path
 
 
+def first_key(line: str) -> str:
+    """The key, or the name of the table, that a line begins with; empty if there is none."""
+    match = _STATEMENT_START.match(line)
+    try:
+        return ".".join(_keys(match[2])) if match else ""
+    except tomllib.TOMLDecodeError:  # a wrong escape, such as "\q"
+        return ""
+
+
 def _keys(dotted: str) -> list[str]:
     """The parts of a dotted key, without quotes and escapes."""
     inner: Any = tomllib.loads(f"{dotted} = 0")

@@ -102,13 +102,14 @@ class ConfigError(SvcnodeError):
 
 
 class ProbeError(SvcnodeError):
-    pass
+    def __init__(self, text: str) -> None:
+        self.others: tuple[ProbeError, ...] = ()  # the other errors of the same probe
+        super().__init__(text)
 
 
 class OptionError(ProbeError):
     def __init__(self, option: str | int, text: str) -> None:
         self.option = option  # its name, or the index of a value in a list
-        self.others: tuple[OptionError, ...] = ()  # the errors of other options
         self.text = redacted(text)
         super().__init__(f"{option}: {text}")
 

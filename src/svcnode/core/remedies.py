@@ -430,7 +430,8 @@ REMEDIES: Mapping[ReasonCode, Remedy] = {
     ),
     ReasonCode.METHOD_NOT_ALLOWED: Remedy(
         "the server does not accept this HTTP method at this path",
-        "Check the path in the URL of the probe, and its option method.",
+        "Another program may answer at {address}: check the port and the path in the URL of the probe. If the probe "
+        "sets the option method, check that too.",
     ),
     ReasonCode.REDIRECTED: Remedy(
         "the server redirects to another URL",

@@ -203,7 +203,7 @@ class _Outages:
         self.length_s = 0.0  # its length so far
         self.known_to_s = since_s  # the last time at which the status was known
         self.ended: list[Outage] = []
-        self.last = (since_s, 0.0)  # the begin of the outage that ended last, and its length
+        self.last = (since_s, 0.0, False)  # of the outage that ended last: begin, length, whether it is in `ended`
 
     def move_to(self, at_s: float, runs: Runs) -> float:
         """Returns the length. A change is never before the last one: the clock may have been set."""
@@ -231,18 +231,20 @@ class _Outages:
             self.since_s = self.known_to_s = at_s
 
     def end(self, end_s: float, from_s: float, *, is_recovered: bool = False, is_open: bool = False) -> None:
+        is_before = self.begun_s is not None and self.begun_s < from_s
+        # One that began in the period counts, even if nothing is known of its length.
+        is_listed = self.length_s > 0 or not is_before
         if self.begun_s is not None:
-            self.last = self.begun_s, self.length_s
-        if self.begun_s is not None and self.length_s > 0:
-            is_before = self.begun_s < from_s
+            self.last = self.begun_s, self.length_s, is_listed
+        if self.begun_s is not None and is_listed:
             begin_s = max(self.begun_s, from_s)
-            self.ended.append(Outage(begin_s, end_s, self.length_s, is_before, is_open, is_recovered))
+            self.ended.append(Outage(begin_s, max(begin_s, end_s), self.length_s, is_before, is_open, is_recovered))
         self.begun_s, self.length_s = None, 0.0
 
     def reopen(self) -> None:
         """The outage that ended last goes on."""
-        self.begun_s, self.length_s = self.last
-        if self.length_s > 0:
+        self.begun_s, self.length_s, is_listed = self.last
+        if is_listed:
             self.ended.pop()
 
 

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from contextlib import suppress
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -119,16 +119,38 @@ def make_probe(
     try:
         url = Url.parse(interpolate_url(given.pop("url"), environ))
     except InvalidValueError as exc:
-        raise ProbeError(str(exc)) from exc
+        error = ProbeError(str(exc))
+        error.others = _errors_beside_the_url(scheme_of(config), given, environ)
+        raise error from exc
     kind = _load_kind(url.scheme)
     _check_permission(kind, url.scheme, allowed)
     return kind(url, **_parse_options(kind, given, environ))
+
+
+def _errors_beside_the_url(scheme: str, given: dict[str, Any], environ: Mapping[str, str]) -> tuple[ProbeError, ...]:
+    """Of a probe with a wrong URL, such as one with a variable that is not set: a missing driver and wrong options."""
+    if scheme not in KINDS:
+        return ()
+    try:
+        _parse_options(_load_kind(scheme), given, environ)
+    except ProbeError as exc:
+        return (exc, *exc.others)
+    return ()
 
 
 def scheme_of(config: object) -> str:
     """The scheme of a probe as it is written; empty if there is none."""
     url = config.get("url") if isinstance(config, dict) else config
     return url.partition(":")[0].lower() if isinstance(url, str) else ""
+
+
+def option_names(scheme: str) -> tuple[str, ...]:
+    """The options of a kind; none if there is no such kind, or its driver is missing."""
+    try:
+        kind: Any = _load_kind(scheme)
+    except ProbeError:
+        return ()
+    return tuple(field.name for field in fields(kind) if field.init and field.name != "url")
 
 
 def is_loaded(scheme: str) -> bool:
@@ -159,14 +181,20 @@ def _parse_options(kind: Any, given: dict[str, Any], environ: Mapping[str, str])
     from svcnode.probes.interpolate import interpolate, interpolate_url
     from svcnode.probes.options import URL_OPTIONS, parse_options, raise_first
 
-    errors: list[OptionError] = []
+    unreadable: dict[str | int, OptionError] = {}
     for name, value in given.items():
         try:
             given[name] = (interpolate_url if name in URL_OPTIONS else interpolate)(value, environ)
         except InvalidValueError as exc:
-            errors.append(OptionError(name, str(exc)))
+            unreadable[name] = OptionError(name, str(exc))
+    errors, parsed = [*unreadable.values()], {}
+    try:
+        parsed = parse_options(kind, {name: value for name, value in given.items() if name not in unreadable})
+    except OptionError as exc:
+        found = [error for error in (exc, *exc.others) if isinstance(error, OptionError)]
+        errors += [error for error in found if error.option not in unreadable]  # such as that it is missing
     raise_first(errors)
-    return parse_options(kind, given)
+    return parsed
 
 
 def _check_permission(kind: Any, scheme: str, allowed: Collection[str]) -> None:  # noqa: ANN401  a ProbeKind
@@ -181,7 +209,7 @@ def _check_permission(kind: Any, scheme: str, allowed: Collection[str]) -> None:
 def _load_kind(scheme: str) -> ProbeKind:
     target = KINDS.get(scheme) or _entry_point_kinds().get(scheme)
     if target is None:
-        raise ProbeError(f'unknown scheme "{scheme}"{suggestion(scheme, [*KINDS, *_entry_point_kinds()])}')
+        raise ProbeError(f'unknown scheme "{scheme}"{_suggested_scheme(scheme)}')
     found = _TARGET_PATTERN.fullmatch(target)
     if found is None:
         raise ProbeError(f'invalid entry point "{target}" for the scheme {scheme}: must be "module:Class"')
@@ -199,6 +227,12 @@ def _load_kind(scheme: str) -> ProbeKind:
     if missing := sorted(kind.__abstractmethods__):
         raise ProbeError(f'invalid entry point "{target}" for the scheme {scheme}: it lacks {", ".join(missing)}()')
     return cast("ProbeKind", kind)
+
+
+def _suggested_scheme(scheme: str) -> str:
+    over_http = f"{scheme}+http"  # the most common of the schemes of a kind such as ethereum
+    known = [*KINDS, *_entry_point_kinds()]
+    return suggestion(scheme, [over_http] if over_http in known else known)
 
 
 def _missing_module_text(scheme: str, extra: str | None, exc: ModuleNotFoundError) -> str:

@@ -435,7 +435,15 @@ def _read_duration_s(reader: Reader) -> float:
 def parse_conditions(given: object, read_value: Callable[[Reader], Value], example: str) -> tuple[Condition, ...]:
     if not isinstance(given, list | tuple) or not all(isinstance(text, str) for text in given):
         raise InvalidValueError(f'must be a list of conditions such as ["{example}"], not {type_name(given)}')
-    return tuple(parse_condition(text, read_value) for text in given)
+    conditions, errors = [], []
+    for text in given:
+        try:
+            conditions.append(parse_condition(text, read_value))
+        except InvalidValueError as exc:
+            errors.append(exc)
+    if errors:
+        raise InvalidValueError("; ".join(map(str, errors))) from errors[0]
+    return tuple(conditions)
 
 
 def equalities(expected: Mapping[str, Any]) -> tuple[Condition, ...]:

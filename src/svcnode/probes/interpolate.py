@@ -12,7 +12,7 @@ from svcnode.core.text import os_error_text
 from svcnode.net.files import read_in_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 MAX_FILE_BYTES = 64 * 1024
 # Parts of a secret URL that are at least this long may be keys; shorter ones are usually names.
@@ -28,6 +28,7 @@ _URL_PARTS = re.compile(r"([^:/?#]*:)(//(?:[^/?#]*@)?)?([^/?#]*)(.*)", re.DOTALL
 def interpolate(value: Any, environ: Mapping[str, str]) -> Any:  # noqa: ANN401  any TOML value
     """Replace variables and files in a value, at any depth."""
     try:
+        _require_variables(value, environ)
         return _interpolate(value, environ)
     except RecursionError:
         raise InvalidValueError("nested too deeply") from None
@@ -58,6 +59,7 @@ def secret_file(value: object, environ: Mapping[str, str]) -> str:
 
 def interpolate_url(value: object, environ: Mapping[str, str]) -> str:
     """Replace variables in a URL, or read the whole URL from a variable or a file."""
+    _require_variables(value, environ)
     if is_from_file := isinstance(value, dict):
         value = interpolate(value, environ)
     if not isinstance(value, str):
@@ -96,6 +98,28 @@ def _unset_variable_text(name: str) -> str:
         return f"environment variable {name} is not set"
     # Not shown: it may be a secret, such as the default in the shell's ${NAME:-default}.
     return "${…} must contain the name of an environment variable; defaults such as ${NAME:-default} are not supported"
+
+
+def _require_variables(value: object, environ: Mapping[str, str]) -> None:
+    """Raises one error for all variables of a value, if several are not set."""
+    names = (found["name"] for text in _texts_in(value) for found in _PLACEHOLDER.finditer(text))
+    unset = dict.fromkeys(name for name in names if name and name not in environ)
+    if len(unset) > 1 and all(map(_VARIABLE_NAME.fullmatch, unset)):
+        raise InvalidValueError(f"environment variables {', '.join(unset)} are not set")
+
+
+def _texts_in(value: object) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case dict():
+            for inner in value.values():
+                yield from _texts_in(inner)
+        case list() | tuple():
+            for inner in value:
+                yield from _texts_in(inner)
+        case _:
+            pass
 
 
 def _require_utf8(text: str, subject: str) -> str:

@@ -48,7 +48,7 @@ def is_required(field: dataclasses.Field[Any]) -> bool:
     return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
-def raise_first(errors: Sequence[OptionError]) -> None:
+def raise_first(errors: Sequence[ProbeError]) -> None:
     if errors:
         errors[0].others = tuple(errors[1:])
         raise errors[0]

@@ -22,7 +22,7 @@ from svcnode.sharing.record import (
 from svcnode.sharing.rules import choose_observers, continued_down, known_down, observers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection
 
     from svcnode.core.model import Service
     from svcnode.node.definition import ProbeConfig
@@ -113,7 +113,7 @@ class NodeSync:
         document, found, now_s = shared.definition, self._node.peek(record.id), self._node.now_s()
         state = state_machine.initial_state(now_s) if found is None else found[1]
         self.observer.note_reporter(record, now_s)
-        if document.fixed_status is not None or shared.owners == (self.observer.owner,):
+        if document.fixed_status is not None or self.observer.is_alone(record, shared):
             service = document.service
         elif self.observer.is_silence_received(record, shared, state, now_s):
             service = with_shared_reports(document.service)
@@ -215,6 +215,8 @@ class NodeSync:
         record = self.records.pop(service_id, None)
         if record is not None:
             self._end_check(record)
+            if record.reported is not None:
+                self._on_new_state(service_id)
         if service_id in self._node:
             self._node.deregister(service_id)
 
@@ -227,7 +229,7 @@ class NodeSync:
             if not record.is_checked:
                 self.observer.note_reporter(record, now_s)
 
-    def merge(self, ids: Iterable[str]) -> None:
+    def merge(self, ids: Collection[str]) -> None:
         """Set the states that follow from what is observed."""
         now_s = self._node.now_s()
         states: dict[str, ServiceState] = {}
@@ -239,6 +241,7 @@ class NodeSync:
             if record is None or found is None:
                 continue
             service, before = found
+            self.note_run(record, before)
             state = self.observer.decide(record, before, now_s)
             if state is not None:
                 states[service_id] = state
@@ -250,6 +253,28 @@ class NodeSync:
             self._node.overrides.set_caveat("unconfirmed", text)  # first: the node must not be 200 in between
         if states:
             self._node.set_decided_states(states)
+        for service_id in ids:
+            self._publish_newest(service_id, now_s)
+
+    def note_run(self, record: ServiceRecord, state: ServiceState) -> None:
+        """Remember the start of a job: the state that others know does not have it."""
+        if state.job_started_at_s is not None:
+            record.run_started_at_s = state.job_started_at_s
+
+    def _publish_newest(self, service_id: str, now_s: float) -> None:
+        """A report to this replica is withdrawn if a newer one says something else, so that a replica which starts now
+        cannot take it for the newest. A Down whose receiver is lost is published here, so that it finds that.
+        """
+        record, found = self.records.get(service_id), self._node.peek(service_id)
+        if record is None or found is None:
+            return
+        if self.observer.is_outdated(record, now_s):
+            record.reported = None
+            self._on_new_state(service_id)
+        is_known = record.reported is not None and record.reported.status is Status.DOWN
+        if not is_known and found[1].status is Status.DOWN and self.observer.lost_down(record):
+            record.reported = found[1]
+            self._on_new_state(service_id)
 
     def end_caveat(self) -> None:
         """When each service is confirmed again by its other observers."""

@@ -7,7 +7,7 @@ the node. Its result is the state of the node if this replica is the only observ
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,6 +17,8 @@ from svcnode.core.model import MAX_STALE_AFTER_S, Outcome, Policy, ServiceState,
 from svcnode.core.text import MAX_REASON_CHARS, truncate
 from svcnode.sharing.format import replica_of
 from svcnode.sharing.rules import (
+    is_outdated,
+    latest_s,
     merged_state,
     renewal_due_at_s,
     report_order,
@@ -26,7 +28,7 @@ from svcnode.sharing.rules import (
 from svcnode.sharing.view import ObservedState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from svcnode.core.model import Evidence, KnownBefore, Service
     from svcnode.node.definition import Definition
@@ -88,6 +90,13 @@ class Reporter(NamedTuple):
     is_forgotten: bool = False  # that replica has started again, or no longer has the service
 
 
+class Received(NamedTuple):
+    """A state of another replica, or a report of a client, and since when it is known here."""
+
+    mod_revision: int
+    at_s: float
+
+
 class RegistryReception(NamedTuple):
     """The times between which the registry is received: since it was connected, until it was lost."""
 
@@ -115,6 +124,8 @@ class ServiceRecord:
     renewal_due_at_s: float = math.inf  # when newer evidence of others is passed on
     is_undecided: bool = False  # newer evidence of others may change the status, so it is passed on at once
     reporter: Reporter | None = None  # None: no report is known
+    received: dict[str, Received] = field(default_factory=dict)  # the reports to others, by replica or client
+    run_started_at_s: float | None = None  # by what this replica has received
     has_moved: bool = False  # reports have come to more than one place
     heard_since_s: float = -math.inf  # since when no replica is missing that may have received reports
     silence_due_at_s: float = math.inf  # when a report can no longer have been missed
@@ -168,8 +179,13 @@ class Observer(NamedTuple):
     def observed(self, record: ServiceRecord, now_s: float) -> tuple[ObservedState, ...]:
         """The states by all who publish one, this replica included."""
         own = self._own_observation(record, now_s)
-        others = (state for state in self.view.observed_by_all(record.id) if state.observer != self.replica)
-        return (*(() if own is None else (own,)), *others, *self.view.reports(record.id))
+        return (*(() if own is None else (own,)), *self._others(record))
+
+    def _others(self, record: ServiceRecord) -> Iterator[ObservedState]:
+        for state in (*self.view.observed_by_all(record.id), *self.view.reports(record.id)):
+            if state.observer != self.replica:
+                known = record.received.get(state.observer)
+                yield state if known is None else state._replace(latest_s=known.at_s)
 
     def published(self, record: ServiceRecord) -> list[ObservedState]:
         """The states in the registry, what an earlier process of this replica has left included."""
@@ -211,6 +227,7 @@ class Observer(NamedTuple):
 
     def note_reporter(self, record: ServiceRecord, now_s: float) -> bool:
         """Remember where the newest report arrived. Returns whether that was elsewhere than before."""
+        self._note_received(record, now_s)
         before, ended = record.reporter, self.view.ended_report(record.id)
         remembered = [
             each for each in (ended, self._missing_report(record)) if each and not self._is_replaced(record, each)
@@ -218,13 +235,40 @@ class Observer(NamedTuple):
         newest = max((*self.observed(record, now_s), *remembered), key=report_order, default=None)
         if newest is None or (before is not None and newest is before.report):
             return False
-        is_client = newest in self.view.reports(record.id)
+        is_client = newest.observer != self.replica and not newest.source
         was_there = before is not None and before.report.observer == newest.observer
         ended_instance = before.instance if before is not None and was_there else ""
         instance = ended_instance if newest is ended else self._instance(newest.observer)
         record.reporter = Reporter(newest, is_client, instance)
         record.has_moved |= before is not None and not was_there
         return before is None or _place(before) != _place(record.reporter)
+
+    def _note_received(self, record: ServiceRecord, now_s: float) -> None:
+        for state in self._others(record):
+            known = record.received.get(state.observer)
+            is_same = known is not None and known.mod_revision == state.mod_revision
+            if known is None or not is_same or report_order(state)[0] > known.at_s:  # another report of the same status
+                record.received[state.observer] = Received(state.mod_revision, now_s)
+
+    def is_run_overdue(self, record: ServiceRecord, service: Service, now_s: float) -> bool:
+        """Whether the start of a run was told to this replica, and nobody was told of its end since."""
+        started_at_s, grace_s = record.run_started_at_s, service.policy.grace_s
+        if started_at_s is None or grace_s is None:
+            return False
+        self._note_received(record, now_s)
+        if self.reception.is_lost or now_s < started_at_s + grace_s:
+            return False
+        return all(latest_s(report) < started_at_s for report in self.observed(record, now_s))
+
+    def is_outdated(self, record: ServiceRecord, now_s: float) -> bool:
+        """Whether the report to this replica contradicts a newer one to another."""
+        own = None if record.is_checked else self._own_observation(record, now_s)
+        return own is not None and is_outdated(own, self._others(record))
+
+    def lost_down(self, record: ServiceRecord) -> bool:
+        """Whether the service is Down by a report that nobody publishes any more."""
+        missing = None if record.is_checked else self._missing_report(record)
+        return missing is not None and missing.status is Status.DOWN
 
     def _missing_report(self, record: ServiceRecord) -> ObservedState | None:
         """The newest report, if nobody publishes it any more: the replica that had received it is lost."""
@@ -258,6 +302,12 @@ class Observer(NamedTuple):
             listening_since_s = reception.listening_since_s
         return report_order(reporter.report)[0] >= listening_since_s
 
+    def is_alone(self, record: ServiceRecord, shared: SharedService) -> bool:
+        """Whether nobody else has the service, or had it when the last report came: etcd may have lost the others."""
+        reporter = record.reporter
+        is_elsewhere = reporter is not None and not reporter.is_client and reporter.report.observer != self.replica
+        return shared.owners == (self.owner,) and not is_elsewhere
+
     def is_silence_received(
         self, record: ServiceRecord, shared: SharedService, state: ServiceState, now_s: float
     ) -> bool:
@@ -265,7 +315,7 @@ class Observer(NamedTuple):
 
         May set `heard_since_s` and `silence_due_at_s`.
         """
-        if shared.owners == (self.owner,) or self.receives_itself(record):
+        if self.is_alone(record, shared) or self.receives_itself(record):
             return True
         self._note_return(record, shared, now_s)
         reporter, reception = record.reporter, self.reception
@@ -383,5 +433,5 @@ def _shared_policy(policy: Policy) -> Policy:
 
 @lru_cache(maxsize=256)
 def _registry_policy(policy: Policy, valid_s: float) -> Policy:
-    stale = replace(policy, ttl_s=None, grace_s=None, run_times=None, next_run_s=None, stale_after_s=valid_s)
+    stale = replace(policy, ttl_s=None, next_run_s=None, stale_after_s=valid_s)
     return replace(stale, stale_code=ReasonCode.REGISTRY_LOST)

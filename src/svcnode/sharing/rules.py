@@ -19,7 +19,7 @@ from svcnode.core.model import ServiceState, Status
 from svcnode.core.state_machine import without_evidence
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from svcnode.core.model import Policy
     from svcnode.sharing.view import ObservedState, SharedService
@@ -153,7 +153,8 @@ def continued_down(known: ObservedState, own: ServiceState, policy: Policy, now_
 
 
 def newest_report(reports: Sequence[ObservedState], valid_s: float, now_s: float) -> MergedState | None:
-    """Of a service that reports by itself. A report of unknown time is older than the others, and is never Up.
+    """Of a service that reports by itself. A report of unknown time is older than the others, and is never Up. A report
+    of Down that may be newer than one of Up counts: nobody knows exactly when the reports to others were made.
 
     When a report of Up has expired, whoever has found the service Down since that report is right. The ttl is applied
     by the node, as to all states. A service that is Down, maybe because no report comes, is Down for as long as its
@@ -163,11 +164,34 @@ def newest_report(reports: Sequence[ObservedState], valid_s: float, now_s: float
     if newest is None:
         return None
     at_s = report_order(newest)[0]
+    if newest.status is Status.UP and at_s > -math.inf:
+        maybe_newer = [each for each in reports if _is_reported_down(each) and latest_s(each) >= at_s]
+        if maybe_newer:
+            return _reported(max(maybe_newer, key=report_order), valid_s)
     if newest.status is Status.UP and now_s >= at_s + valid_s:
         down = [each for each in reports if each.status is Status.DOWN]
         later = [each for each in down if each.since_s is not None and each.since_s >= at_s > -math.inf]
         return _reported(max(later, key=report_order), valid_s) if later else None
     return _reported(newest, valid_s)
+
+
+def _is_reported_down(report: ObservedState) -> bool:
+    """Not by silence, which a newer heartbeat elsewhere ends, whenever it was noticed."""
+    return report.status is Status.DOWN and report.code != ReasonCode.TTL_EXPIRED
+
+
+def latest_s(report: ObservedState) -> float:
+    """When it was made, at the latest."""
+    return report_order(report)[0] if report.latest_s is None else report.latest_s
+
+
+def is_outdated(own: ObservedState, others: Iterable[ObservedState]) -> bool:
+    """Whether the own report says something else than one that is newer, without doubt."""
+    at_s = report_order(own)[0]
+    return any(
+        each.status is not own.status and each.code != ReasonCode.TTL_EXPIRED and report_order(each)[0] > at_s
+        for each in others
+    )
 
 
 def _reported(report: ObservedState, valid_s: float) -> MergedState:

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import DuplicateServiceError, SvcnodeError
-from svcnode.core.model import ServiceState, Status
+from svcnode.core.model import ServiceState, Status, Verdict
+from svcnode.core.units import format_limit
 from svcnode.sharing.format import replica_owner, service_document
 from svcnode.sharing.lost import Losses
 from svcnode.sharing.node_sync import NodeSync
@@ -202,7 +203,8 @@ class SharedServices:
             or (state.code == ReasonCode.TTL_EXPIRED and state.since_s > received_until_s)
         ]
         await self._sync_reported()
-        self._retract_silence(service_id for service_id in seemed_silent if self._is_from_registry(service_id))
+        silent = [service_id for service_id in seemed_silent if self._is_from_registry(service_id)]
+        self._set_lost(silent, "lost: no report from the registry")
 
     def _set_reception(self, **times_s: float) -> None:
         reception = self._sync.observer.reception._replace(**times_s)
@@ -219,9 +221,9 @@ class SharedServices:
             self._set_reception(since_s=now_s)
         await self._sync_unreceived(standstill.began_at_s)
 
-    def _retract_silence(self, ids: Iterable[str]) -> None:
-        """These services may have reported: there was no evidence that they are Down."""
-        reason, code, now_s = "lost: no report from the registry", ReasonCode.REGISTRY_LOST, self._node.now_s()
+    def _set_lost(self, ids: Iterable[str], reason: str) -> None:
+        """These services may have reported something else, or at all: what they seem to be is no evidence."""
+        code, now_s = ReasonCode.REGISTRY_LOST, self._node.now_s()
         states = ((service_id, self._node.state(service_id)) for service_id in ids)
         self._node.set_decided_states(
             {
@@ -250,6 +252,7 @@ class SharedServices:
         for record in [*self._sync.records.values()]:
             if record.reports_here and (record.reported is None or record.reported.status is not Status.DOWN):
                 self._publish_silence(record, now_s)
+                self._end_run(record, now_s)
         due = [record.id for record in self._sync.records.values() if record.renewal_due_at_s <= now_s]
         await self._in_chunks(due, self._sync.merge)
         self._sync.end_caveat()
@@ -277,6 +280,17 @@ class SharedServices:
         reported_at_s = -math.inf if record.reported is None else evidence_at_s(record.reported)
         if now_s - max(state.since_s, state.registered_at_s, reported_at_s) >= service.policy.ttl_s:
             self._set_reported(record, state)
+
+    def _end_run(self, record: ServiceRecord, now_s: float) -> None:
+        """A run that was started here, while another replica has received the last success, and so applies its ttl."""
+        found = self._node.peek(record.id)
+        if found is None or not is_from_registry(found[0]):
+            return
+        self._sync.note_run(record, found[1])
+        if self._sync.observer.is_run_overdue(record, found[0], now_s):
+            record.run_started_at_s = None
+            reason = f"started, and not ended within the grace of {format_limit(found[0].policy.grace_s or 0.0)}"
+            self._node.report(record.id, Verdict.failed(reason, code=ReasonCode.TTL_EXPIRED))
 
     # ---- for operators; may be called in any thread
 
@@ -342,9 +356,12 @@ class SharedServices:
 
     def _on_evidence(self, service_id: str, evidence: Evidence, state: ServiceState) -> None:
         """A report, of which there is one per heartbeat, or a check, which is recorded already."""
-        record = self._sync.records.get(service_id)
-        if record is not None and record.reports_here and evidence.verdict.code != ReasonCode.FIXED:
-            self._set_reported(record, state)
+        record, reception = self._sync.records.get(service_id), self._sync.observer.reception
+        if record is None or not record.reports_here or evidence.verdict.code == ReasonCode.FIXED:
+            return
+        self._set_reported(record, state)
+        if state.status is Status.UP and evidence.at_s < reception.listening_since_s and reception.since_s == math.inf:
+            self._set_lost([service_id], "restored from before the start: the registry may know a newer report")
 
     def _on_node_change(self, change: Change) -> None:
         """A service that reports to this replica is silent: the other replicas do not apply its ttl."""
@@ -359,7 +376,8 @@ class SharedServices:
         before, record.reported = record.reported, state
         if self._is_from_registry(record.id):
             self._sync_ids([record.id])  # from now on, this replica applies the ttl
-        if before is None or is_shown_otherwise(state, before):
+        is_new_reason = before is not None and state.status is not Status.UP and state.reason != before.reason
+        if before is None or is_new_reason or is_shown_otherwise(state, before):
             self._add_new_state(record.id)
 
     def _add_new_state(self, service_id: str) -> None:

@@ -80,6 +80,7 @@ class ObservedState(NamedTuple):
     mod_revision: int
     known_at_s: float | None = None  # when the observer still had this state, at the earliest; None: unknown
     source: str = ""  # of the definition by which the service was observed; empty for a report
+    latest_s: float | None = None  # when the evidence was obtained, at the latest; None: at `evidence_at_s`
 
 
 class SharedIssue(NamedTuple):

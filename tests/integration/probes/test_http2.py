@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import OptionError
 from svcnode.net.http_response import MAX_BODY_BYTES
 from svcnode.probes import make_probe
+from svcnode.version import install_command
 from tests.support.backends import HttpBackend, http_response
 from tests.support.http2_backend import Http2Backend
 from tests.support.nginx_proxy import running_nginx
@@ -189,5 +191,5 @@ def test_a_compressed_body_is_decoded(check: CheckRunner) -> None:
 def test_without_the_library_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "svcnode.net.http2", None)
     monkeypatch.delattr("svcnode.net.http2", raising=False)
-    with pytest.raises(OptionError, match='pip install "h2'):
+    with pytest.raises(OptionError, match=re.escape(install_command("http2"))):
         make_probe({"url": "http://127.0.0.1", "http2": True})

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from svcnode.agent.configured_services import BATCH, ConfigDiff, ConfiguredServices
-from svcnode.config import ServiceSettings
+from svcnode.agent.configured_services import BATCH, ConfigDiff, ConfiguredServices, changed_parts
+from svcnode.config import ServiceSettings, load
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import Change, ChangeKind, Status, Verdict
 from svcnode.node.definition import Definition, define
 from tests.support.nodes import make_node, record
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from svcnode.node.node_state import NodeState
 
 
@@ -198,3 +200,47 @@ def test_other_callbacks_run_while_many_services_are_applied(setup: Setup) -> No
     seen.clear()
     asyncio.run(main([probed("s0")]))
     assert max(before - after for before, after in pairwise(seen)) == BATCH, "as they are removed"
+
+
+# ---- what else a reload changes
+
+CONFIG = """
+[security]
+operator_token = "0123456789abcdef"
+[notify]
+webhook = "https://hooks.example.com/a"
+[[services]]
+id = "a"
+status = "Up"
+"""
+
+
+def parts_changed(tmp_path: Path, *replaced: tuple[str, str]) -> tuple[str, ...]:
+    file, new = tmp_path / "svcnode.toml", CONFIG
+    file.write_text(CONFIG)
+    before = load(file, {"HOME": "/nowhere"})
+    for old, text in replaced:
+        new = new.replace(old, text)
+    file.write_text(new)
+    return changed_parts(before, load(file, {"HOME": "/nowhere"}))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "parts"),
+    [
+        ("", "", ()),
+        ("0123456789abcdef", "fedcba9876543210", ("operator token",)),
+        ("example.com/a", "example.com/b", ("[notify]",)),
+        ("[security]", '[server]\ndrain = "1s"\n[security]', ("[server]",)),
+        ("[security]", '[server]\nlisten = "127.0.0.1:1"\n[security]', ("addresses",)),
+        ("[security]", "[history]\nmax_age = '1d'\n[security]", ("[history]",)),
+        ("[security]", "[control]\nallow_exec = true\n[security]", ("[control]",)),
+        ("[security]", "[log]\nlevel = 'debug'\n[security]", ("[log]",)),
+        ("[security]", "[node]\nname = 'other'\n[security]", ()),  # the diff says it with other words
+        ('status = "Up"', 'status = "Down"', ()),
+        ("[security]", "[[maintenance]]\nstart = '02:00'\nduration = '1h'\n[security]", ("[[maintenance]]",)),
+    ],
+)
+def test_what_else_has_changed_is_named(old: str, new: str, parts: tuple[str, ...], tmp_path: Path) -> None:
+    assert parts_changed(tmp_path, (old, new)) == parts
+    assert all(part in str(ConfigDiff(others=parts)) for part in parts)

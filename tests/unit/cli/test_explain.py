@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from svcnode.cli import build_parser
+from svcnode.cli import build_parser, explain
+from svcnode.cli._args import program
 from svcnode.cli.operator_url import TOKEN_VARIABLE, OperatorUrl, operator_url_from
 from svcnode.core.errors import ConfigError
 
@@ -92,7 +95,7 @@ def test_errors_elsewhere_in_the_configuration_are_ignored(invalid: str) -> None
 @pytest.mark.parametrize(
     ("config", "key", "line"),
     [
-        ("[server", None, None),
+        ("[server", None, 1),
         ("[server]\nlisten = 9000", "server.listen", 2),
         ("server = 9000", "server", 1),
         ('[server]\nlisten_ = "127.0.0.1:9000"', "server.listen_", 2),
@@ -156,3 +159,59 @@ def test_a_configuration_without_a_usable_address_is_refused(config: str, key: s
     with pytest.raises(ConfigError) as caught:
         url_from(config)
     assert caught.value.key == key
+
+
+# ---- the commands that it suggests
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        ((), "svcnode explain"),
+        (("127.0.0.1:18433",), "svcnode explain 127.0.0.1:18433"),
+        (("-c", "my node.toml", "--service", "db"), "svcnode explain --config 'my node.toml'"),
+        (("https://h", "--token", "@t.txt", "--ca", "ca.pem"), "svcnode explain https://h --token @t.txt --ca ca.pem"),
+    ],
+)
+def test_a_suggested_command_asks_the_same_node(
+    arguments: tuple[str, ...], command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(explain, "program", lambda: "svcnode")
+    assert shlex.join(explain._same_command(parsed(*arguments))) == command
+
+
+def test_a_suggested_command_does_not_repeat_a_token() -> None:
+    assert TOKEN not in shlex.join(explain._same_command(parsed("https://h", "--token", TOKEN)))
+
+
+def test_a_suggested_command_does_not_name_the_configuration_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SVCNODE_CONFIG", "other.toml")
+    assert "other.toml" not in shlex.join(explain._same_command(parsed()))
+
+
+def script_in(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    script = folder / "svcnode"
+    script.touch(mode=0o755)
+    return script
+
+
+def test_the_program_is_called_by_name_only_if_the_shell_finds_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, other = script_in(tmp_path / ".venv" / "bin"), script_in(tmp_path / "other")
+    monkeypatch.setattr(sys, "executable", str(own.parent / "python"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    assert program() == ".venv/bin/svcnode"
+    monkeypatch.setenv("PATH", f"{other.parent}:{own.parent}")
+    assert program() == ".venv/bin/svcnode"
+    monkeypatch.setenv("PATH", f"{own.parent}:{other.parent}")
+    assert program() == "svcnode"
+    monkeypatch.chdir(other.parent)
+    monkeypatch.setenv("PATH", "")
+    assert program() == str(own)
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    assert program() == "svcnode"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from svcnode.cli import history
+from svcnode.cli import history, main
 from svcnode.cli._past import parse_moment_s
 from svcnode.cli.history import csv_text, text_lines
 from svcnode.core.errors import InvalidValueError, ServiceNotFoundError
@@ -93,3 +93,17 @@ def test_an_id_that_nobody_knows_is_an_error_and_not_a_quiet_night() -> None:
 
     with pytest.raises(ServiceNotFoundError, match="ledgr"):
         asyncio.run(history._fetch(get_json, ("ledgr",), 0.0, NOON))
+
+
+def test_the_service_may_be_named_by_an_option_as_for_other_commands(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[str] = []
+
+    async def get_json(path: str) -> dict[str, Any]:
+        asked.append(path)
+        return {"items": [], "next": None}
+
+    monkeypatch.setattr(history, "ask_or_read", lambda _, ask, __: (asyncio.run(ask(get_json)), ""))
+    assert main(["history", "--service", "db"]) == main(["history", "db"]) == 0
+    assert [path.partition("&")[0] for path in asked] == ["/history?id=db"] * 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from svcnode.core.errors import InvalidValueError, OptionError, SvcnodeError
 from svcnode.core.redaction import redacted
 from svcnode.core.url import UrlError
 from svcnode.notify.targets import AppriseTarget, Webhook, apprise_from, webhook_from
+from svcnode.version import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -120,7 +122,7 @@ def test_an_invalid_apprise_url_is_rejected_and_not_shown(
 
 def test_without_apprise_the_error_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "apprise", None)
-    with pytest.raises(SvcnodeError, match='pip install "apprise'):
+    with pytest.raises(SvcnodeError, match=re.escape(install_command("notify"))):
         apprise_from("json://127.0.0.1", {})
 
 

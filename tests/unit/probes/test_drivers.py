@@ -51,6 +51,7 @@ def hide(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
 @pytest.mark.parametrize("scheme", {extra: scheme for scheme, extra in EXTRAS.items()}.values())
 def test_a_kind_without_its_driver_names_the_packages_to_install(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     hide(monkeypatch, driver_of(EXTRAS[scheme]))
+    monkeypatch.setattr("svcnode.version.checkout_folder", lambda: None)
     with pytest.raises(ProbeError) as caught:
         make_probe(f"{scheme}://me:pw@127.0.0.1:1")
     assert scheme in str(caught.value)
@@ -63,6 +64,7 @@ def test_a_schedule_without_its_library_names_the_packages_to_install(
     library: str, schedule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hide(monkeypatch, library)
+    monkeypatch.setattr("svcnode.version.checkout_folder", lambda: None)
     with pytest.raises(ProbeError, match=f'schedule: needs a library: .*"{library}'):
         make_probe({"url": "heartbeat:", "schedule": schedule, "grace": "1h"})
 

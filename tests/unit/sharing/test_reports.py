@@ -139,6 +139,86 @@ def test_a_service_that_never_beats_is_down_after_the_ttl(heartbeats: Heartbeats
     assert set(heartbeats.statuses().values()) == {DOWN}
 
 
+# ---- reports that contradict each other
+
+
+def contradict(heartbeats: Heartbeats) -> None:
+    """First Up, at c; later Down, at b."""
+    heartbeats["c"].report("hb", READY)
+    heartbeats.simulation.run_for(2)
+    heartbeats["b"].report("hb", FAILED)
+    heartbeats.simulation.run_for(2)
+    assert set(heartbeats.statuses().values()) == {DOWN}
+
+
+def restart(heartbeats: Heartbeats, name: str, restored_s: float | None = None) -> None:
+    """`restored_s`: how old the report is that the control store of the replica has kept."""
+    heartbeats[name].kill()
+    heartbeats.start(name)
+    if restored_s is not None:
+        heartbeats[name].node.set_registered_at("hb", heartbeats[name].node.now_s() - restored_s)
+        heartbeats[name].report("hb", READY, sent_s=restored_s)
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_down_counts_when_the_replica_that_received_it_is_gone_and_another_starts_again(
+    heartbeats: Heartbeats, *, leaves: bool
+) -> None:
+    contradict(heartbeats)
+    if leaves:
+        heartbeats["b"].stop()
+    else:
+        heartbeats["b"].kill()
+    heartbeats.simulation.run_for(LEASE_S + 4.0)
+    heartbeats["b"].kill()
+    restart(heartbeats, "c", restored_s=LEASE_S + 8.0)
+    assert UP not in statuses(heartbeats.run(TTL_S), "a", "c")
+    assert set(heartbeats.statuses().values()) == {DOWN}
+    heartbeats["c"].beat("hb")
+    heartbeats.simulation.run_for(1)
+    assert set(heartbeats.statuses().values()) == {UP}
+
+
+def test_an_old_report_is_not_up_before_the_registry_is_read(heartbeats: Heartbeats) -> None:
+    contradict(heartbeats)
+    restart(heartbeats, "c", restored_s=4.0)
+    assert UP not in statuses(heartbeats.run(5.0))
+    heartbeats.simulation.etcd.stop()
+    restart(heartbeats, "c", restored_s=9.0)
+    seen = heartbeats.run(10.0)
+    heartbeats.simulation.etcd.start()
+    assert UP not in statuses(seen, "c") | statuses(heartbeats.run(10.0))
+    assert set(heartbeats.statuses().values()) == {DOWN}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_replica_that_starts_later_knows_which_report_is_the_newest(heartbeats: Heartbeats, name: str) -> None:
+    contradict(heartbeats)
+    heartbeats.simulation.run_for(0.8 * TTL_S)
+    restart(heartbeats, name)
+    assert UP not in statuses(heartbeats.run(0.8 * TTL_S))
+
+
+@pytest.mark.parametrize("after_s", [0.1, 0.6, 1.1, 2.5])
+def test_down_that_is_reported_while_etcd_stands_still_stays_down(heartbeats: Heartbeats, after_s: float) -> None:
+    heartbeats.run(BEAT_S, "c")
+    heartbeats.simulation.etcd.suspend()
+    heartbeats.simulation.run_for(after_s)
+    heartbeats["b"].report("hb", FAILED)
+    heartbeats.simulation.run_for(4.0 - after_s)
+    heartbeats.simulation.etcd.resume()
+    heartbeats.simulation.run_for(2)
+    assert set(heartbeats.statuses().values()) == {DOWN}
+    assert statuses(heartbeats.run(TTL_S)) == {DOWN}
+
+
+def test_a_new_reason_of_down_reaches_all(heartbeats: Heartbeats) -> None:
+    for reason in ("no disk", "no key"):
+        heartbeats["a"].report("hb", FAILED._replace(reason=reason))
+        heartbeats.simulation.run_for(2)
+        assert {process.node.state("hb").reason for process in heartbeats.alive()} == {reason}
+
+
 # ---- etcd fails
 
 
@@ -152,12 +232,27 @@ def restart_etcd(heartbeats: Heartbeats) -> None:
     heartbeats.simulation.etcd.start()
 
 
-@pytest.mark.parametrize("fault", [wipe, restart_etcd])
+def wipe_and_reconnect_late(heartbeats: Heartbeats) -> None:
+    """All but one, which does not receive the beats: in the registry, it is the only one that has the service."""
+    heartbeats.simulation.etcd.stop()
+    heartbeats.run(TTL_S - 2.0, "b")
+    clients = [heartbeats[name].client for name in "bc"]
+    for client in clients:
+        client.requests.is_cut = client.responses.is_cut = True
+    heartbeats.simulation.etcd.start()
+    wipe(heartbeats)
+    assert DOWN not in statuses(heartbeats.run(8.0, "b"))
+    for client in clients:
+        client.reconnect()
+
+
+@pytest.mark.parametrize("fault", [wipe, restart_etcd, wipe_and_reconnect_late])
 def test_beats_are_known_while_etcd_is_wiped_or_restarted(
     heartbeats: Heartbeats, fault: Callable[[Heartbeats], None]
 ) -> None:
     begin(heartbeats)
     fault(heartbeats)
+    assert DOWN not in statuses(heartbeats.run(10.0, "b"))
     assert statuses(heartbeats.run(2 * TTL_S, "b")) == {UP}
 
 
@@ -241,6 +336,69 @@ def test_the_newest_of_two_reports_that_contradict_each_other_counts_at_once(hea
         heartbeats[name].report("hb", verdict)
         heartbeats.simulation.run_for(2)
         assert set(heartbeats.statuses().values()) == {status}
+
+
+# ---- jobs
+
+GRACE_S = 10.0
+
+
+def start_jobs(simulation: Simulation, **options: str) -> dict[str, Process]:
+    """Three replicas, at second 30 of a minute."""
+    probe = {"url": "heartbeat:", "grace": f"{GRACE_S:g}s", **options}
+    began_s = simulation.now_s
+    processes = {
+        name: simulation.start(
+            name,
+            {"job": {"probe": probe}},
+            clock_s=1e5 * number,
+            wall_clock=lambda: 6000.0 + 28.0 + simulation.now_s - began_s,
+        )
+        for number, name in enumerate(NAMES)
+    }
+    simulation.run_for(2)
+    return processes
+
+
+def statuses_of(processes: dict[str, Process]) -> set[Status]:
+    return {process.statuses()["job"] for process in processes.values() if process.is_alive}
+
+
+def test_a_success_is_valid_until_the_next_run_on_all_replicas(simulation: Simulation) -> None:
+    processes = start_jobs(simulation, schedule="* * * * *", timezone="UTC")
+    processes["a"].beat("job")
+    simulation.run_for(5)
+    assert statuses_of(processes) == {UP}
+    processes["a"].kill()
+    simulation.run_for(30.0 - 5.0 + GRACE_S - 3.0)
+    assert statuses_of(processes) == {UP}
+    simulation.run_for(5)
+    assert statuses_of(processes) == {INITIALIZING}, "nobody knows whether a has received the next one"
+
+
+def test_a_run_that_does_not_end_is_down_wherever_its_start_was_told(simulation: Simulation) -> None:
+    processes = start_jobs(simulation, period="2m")
+    processes["c"].beat("job")
+    simulation.run_for(3)
+    processes["b"].call(lambda: processes["b"].node.record_start("job", at_s=processes["b"].node.now_s()))
+    simulation.run_for(GRACE_S - 2.0)
+    assert statuses_of(processes) == {UP}
+    simulation.run_for(5)
+    assert statuses_of(processes) == {DOWN}
+    processes["c"].beat("job")
+    simulation.run_for(2)
+    assert statuses_of(processes) == {UP}
+
+
+def test_a_run_that_has_ended_elsewhere_is_not_overdue(simulation: Simulation) -> None:
+    processes = start_jobs(simulation, period="2m")
+    processes["c"].beat("job")
+    simulation.run_for(3)
+    processes["b"].call(lambda: processes["b"].node.record_start("job", at_s=processes["b"].node.now_s()))
+    simulation.run_for(0.05)
+    processes["c"].beat("job")
+    simulation.run_for(2 * GRACE_S)
+    assert statuses_of(processes) == {UP}
 
 
 # ---- a replica was suspended

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import shlex
 import signal
 import time
 from contextlib import closing, suppress
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 from svcnode.agent import logs
 from svcnode.agent.agent import Agent
 from svcnode.agent.logs import log_line
+from svcnode.cli._args import program
 from svcnode.cli.demo.checks import SERVICES, defaults
 from svcnode.cli.demo.scenario import INITIAL_MODES, run_scenario
 from svcnode.cli.demo.servers import SLOW_S, DemoServer
@@ -47,7 +49,7 @@ async def run_demo(
     async with ScenarioRunner(print_line, speed) as runner:
         settings = settings_for(address, token, runner.ports, speed, environ)
         logs.configure(settings.log_level, settings.log_format)
-        print_line(introduction(address, token))
+        print_line(introduction(address, token, shlex.quote(program())))
         scenario = asyncio.create_task(runner.run())
         try:
             return await Agent(settings, lambda: _stop_on_reload(settings)).serve()
@@ -143,7 +145,7 @@ def settings_for(
     return load(None, environ, [Override(path, value, "svcnode demo") for path, value in values.items()])
 
 
-def introduction(address: Address, token: str | None) -> str:
+def introduction(address: Address, token: str | None, command: str) -> str:
     host_port = str(address).removeprefix("http://")
     page = f"{address}/" if token is None else f"{address}/ (any user name, password {token})"
     token_option = "" if token is None else f" --token {token}"
@@ -153,8 +155,8 @@ become slow, fail and recover in a scenario of one minute that repeats. The node
 
   Open  {page}
   or run in another terminal:
-        svcnode watch {host_port}
-        svcnode explain {host_port} --service indexer{token_option}
+        {command} watch {host_port}
+        {command} explain {host_port} --service indexer{token_option}
         curl -i {address}/svc/node/health
         curl -s {address}/svc/node/services
 

@@ -176,3 +176,20 @@ def test_a_terminal_shows_the_same_text(harness: OperatorHarness) -> None:
     explanation = explain_node(node_details(harness))
     lines = [line.plain for line in render_explanation(explanation, Symbols())]
     assert lines == [f"◐ {explanation.headline}", *explanation.lines[1:]]
+
+
+def test_a_service_is_explained_with_the_health_of_its_node_if_that_is_not_healthy() -> None:
+    """The only service of a node is partial, and Down: the node is 503."""
+    harness = OperatorHarness()
+    harness.node.register("store").down("gone")
+    node = node_details(harness)["node"]
+    assert any("(503)" in line for line in explain_service(harness.details("store"), node).about if "node  " in line)
+    Handle(harness.node, "store").up()
+    node = node_details(harness)["node"]
+    assert not any("node  " in line for line in explain_service(harness.details("store"), node).about)
+
+
+def test_suggested_commands_are_those_of_the_same_node(harness: OperatorHarness) -> None:
+    Handle(harness.node, "cache").down("gone")
+    explanation = explain_node(node_details(harness), "svcnode explain 10.0.0.5:8420")
+    assert dict(explanation.sections)[PROBLEMS][-1].endswith(": svcnode explain 10.0.0.5:8420 --service cache")

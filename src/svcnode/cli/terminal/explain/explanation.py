@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from svcnode.cli.terminal.problems import Problems
 
 INDENT = "  "
+COMMAND = "svcnode explain"
 PROBLEMS, GROUPS, NODE, REPLICAS = "Problems", "Groups", "The node itself", "Replicas"  # titles, for a node
 WHY, WHAT_CHANGES_IT, HOW_TO_FIX_IT = "Why", "What changes it", "How to fix it"  # for a service
 MAINTENANCE, ACKNOWLEDGED, ALERT = "Maintenance", "Acknowledged", "Alert"  # for both
@@ -63,24 +64,25 @@ class Explanation(NamedTuple):
 # ---- a node
 
 
-def explain_node(document: Problems) -> Explanation:
-    """From `/problems`."""
+def explain_node(document: Problems, command: str = COMMAND) -> Explanation:
+    """From `/problems`. `command` asks the same node again."""
     node = document["node"]
     health = Health(node["health"])
-    summary = node.get("health_summary", node["health_reason"])  # an older node does not have it
     about = f"{_up_count_text(document)}; svcnode {node['svcnode']}, running for {format_duration(node['uptime_s'])}"
     sections = {
-        PROBLEMS: _problem_lines(document),
+        PROBLEMS: _problem_lines(document, command),
         GROUPS: group_lines(document),
         NODE: _node_lines(node),
-        REPLICAS: _replica_lines(node),
+        REPLICAS: _replica_lines(node, command),
         MAINTENANCE: _maintenance_lines(node),
         ACKNOWLEDGED: _acknowledged_lines(node),
         ALERT: _alert_lines(node, {health: f"{health.text} ({health})" for health in Health}),
     }
     return Explanation(
         status=health,
-        headline=one_line(f"{node['name']} {node['version']} is {health.text} ({health.value}): {summary}"),
+        headline=one_line(
+            f"{node['name']} {node['version']} is {health.text} ({health.value}): {_health_summary(node)}"
+        ),
         about=(one_line(about),),
         sections=_sections(sections),
     )
@@ -91,12 +93,16 @@ def _sections(sentences_by_title: Mapping[str, Iterator[str]]) -> tuple[Section,
     return tuple(section for section in sections if section.sentences)
 
 
+def _health_summary(node: Mapping[str, Any]) -> str:
+    return str(node.get("health_summary", node["health_reason"]))  # an older node does not have it
+
+
 def _up_count_text(document: Problems) -> str:
     up, count = document["counts"].get(Status.UP.value, 0), sum(document["counts"].values())
     return f"{up} of {count} service{'' if count == 1 else 's'} Up"
 
 
-def _problem_lines(document: Problems) -> Iterator[str]:
+def _problem_lines(document: Problems, command: str) -> Iterator[str]:
     for problem in document["problems"]:
         yield sentence(problem)
         yield from (f"{INDENT}{line}" for line in more_lines(problem))
@@ -104,7 +110,7 @@ def _problem_lines(document: Problems) -> Iterator[str]:
         yield more
     if document["problems"]:
         service_id = document["problems"][0]["id"]
-        yield f"For more about one service: svcnode explain --service {shlex.quote(service_id)}"
+        yield f"For more about one service: {command} --service {shlex.quote(service_id)}"
 
 
 def _node_lines(node: Mapping[str, Any]) -> Iterator[str]:
@@ -129,7 +135,7 @@ def _registry_problem_lines(sharing: Mapping[str, Any]) -> Iterator[str]:
         yield f"Keys of the registry that are ignored: {kinds}. To list them: svcnode registry show"
 
 
-def _replica_lines(node: Mapping[str, Any]) -> Iterator[str]:
+def _replica_lines(node: Mapping[str, Any], command: str) -> Iterator[str]:
     sharing = node.get("sharing")
     replicas = sharing["replicas"] if sharing else []
     for replica in replicas[:MAX_REPLICAS]:
@@ -138,12 +144,12 @@ def _replica_lines(node: Mapping[str, Any]) -> Iterator[str]:
         services = f"{count} service{'' if count == 1 else 's'}"
         yield f"{name} checks {services}, seen for {format_duration(replica['since_s'])}."
     if left := len(replicas[MAX_REPLICAS:]):
-        yield f"{left} more; svcnode explain --json prints all."
+        yield f"{left} more; {command} --json prints all."
     work = sharing.get("work", []) if sharing else []  # an older node does not have it
     for one in work[:MAX_REPLICAS]:
         yield f"{'All replicas' if one['replica'] is None else one['replica']}: {one['text']}."
     if left := len(work[MAX_REPLICAS:]):
-        yield f"{left} more drains and maintenances; svcnode explain --json prints all."
+        yield f"{left} more drains and maintenances; {command} --json prints all."
 
 
 def _maintenance_lines(document: Mapping[str, Any]) -> Iterator[str]:
@@ -179,7 +185,8 @@ def _alert_lines(document: Mapping[str, Any], names: Mapping[Health, str]) -> It
 
 _IMPACT_TEXT = {
     Impact.CRITICAL: "if this service is Down, the node is unhealthy (503)",
-    Impact.PARTIAL: "if this service is not Up, the node is at best partially healthy (206)",
+    Impact.PARTIAL: "if this service is not Up, the node is at best partially healthy (206), "
+    "and unhealthy (503) if every service that counts is Down",
     Impact.NONE: "this service does not affect the health of the node",
 }
 
@@ -190,8 +197,10 @@ _LOWERED_IMPACT_TEXT = (
 )
 
 
-def explain_service(document: Mapping[str, Any]) -> Explanation:
-    """From `/details/{id}`."""
+def explain_service(
+    document: Mapping[str, Any], node: Mapping[str, Any] | None = None, command: str = COMMAND
+) -> Explanation:
+    """From `/details/{id}`, and the node in `/problems`, if that is known. `command` asks the same node again."""
     details = parse_details(document)
     since = utc_text(details.since_at_s, details.now_s)
     depends_on = document.get("depends_on", ())  # an older node does not have it
@@ -202,14 +211,14 @@ def explain_service(document: Mapping[str, Any]) -> Explanation:
         headline=one_line(
             f"{details.id} has been {details.status.value} since {since} ({format_duration(details.since_s)}{restart})"
         ),
-        about=tuple(map(one_line, [*_about_lines(details, in_maintenance=bool(document.get("maintenance"))), *needs])),
+        about=tuple(map(one_line, [*_about_lines(details, document, node), *needs])),
         sections=_sections(
             {
                 WHY: iter(
                     [
                         *_memory_texts(document, details),
                         *_cause_texts(document, details),
-                        *_attempt_texts(details),
+                        *_attempt_texts(details, command),
                         *_decision_texts(details),
                         *observation_texts(details),
                         *rule_texts(details),
@@ -244,7 +253,7 @@ def _cause_texts(document: Mapping[str, Any], details: ParsedDetails) -> Iterato
         )
 
 
-def _about_lines(details: ParsedDetails, *, in_maintenance: bool) -> Iterator[str]:
+def _about_lines(details: ParsedDetails, document: Mapping[str, Any], node: Mapping[str, Any] | None) -> Iterator[str]:
     if texts := [text for text in (details.name, details.description) if text and text != details.id]:
         yield ": ".join(texts)
     if details.interval_s is not None and details.timeout_s is not None:
@@ -252,8 +261,10 @@ def _about_lines(details: ParsedDetails, *, in_maintenance: bool) -> Iterator[st
         yield f"probe   {probe}, every {details.interval_s:g} s, timeout {details.timeout_s:g} s"
     elif details.is_from_registry and details.probe is not None:
         yield f"probe   {details.probe}"
-    is_lowered = in_maintenance and details.impact is Impact.NONE  # or it is none always
+    is_lowered = bool(document.get("maintenance")) and details.impact is Impact.NONE  # or it is none always
     yield f"impact  {details.impact.value}: {_LOWERED_IMPACT_TEXT if is_lowered else _IMPACT_TEXT[details.impact]}"
+    if node is not None and (health := Health(node["health"])) is not Health.HEALTHY:
+        yield f"node    {health.text} ({health.value}): {_health_summary(node)}"
     if details.runbook:
         yield f"runbook {details.runbook}"
     if details.code != ReasonCode.OK:
@@ -275,7 +286,7 @@ def _decision_texts(details: ParsedDetails) -> Iterator[str]:
 _REPORTED_STATUS = {Outcome.READY: "Up", Outcome.NOT_READY: "Initializing", Outcome.FAILED: "Down"}
 
 
-def _attempt_texts(details: ParsedDetails) -> Iterator[str]:
+def _attempt_texts(details: ParsedDetails, command: str) -> Iterator[str]:
     if details.is_fixed:
         return
     groups = [list(group) for _, group in groupby(details.recent_checks, _group_key)]
@@ -284,7 +295,7 @@ def _attempt_texts(details: ParsedDetails) -> Iterator[str]:
         yield _group_text(details, group, is_newest=not shown_count)
         shown_count += len(group)
     if left := len(details.recent_checks) - shown_count:
-        yield f"Not shown: {_count_text(left, details)} before that; svcnode explain --json prints all."
+        yield f"Not shown: {_count_text(left, details)} before that; {command} --json prints all."
 
 
 def _group_key(check: RecentCheck) -> tuple[Outcome, str, str]:
