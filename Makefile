@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo "make setup       install all drivers and everything that the targets below need; they call it themselves"
 	@echo "make run         serve the embedded default on http://127.0.0.1:8420/svc/node, or another address:"
-	@echo "                 make run SVCNODE_SERVER_LISTEN=127.0.0.1:8421"
+	@echo "                 make run SVCNODE_SERVER_LISTEN=127.0.0.1:8421; beside another node, also SVCNODE_NODE_NAME=second"
 	@echo "make demo        serve a node with five small servers that fail and recover by a script; same variables as make run"
 	@echo "make test        run the tests; installs the servers they need when run as root"
 	@echo "make test-all    run all tests: also packages, recipes, other languages, and wide matrices with real servers"

@@ -642,6 +642,99 @@ def test_a_second_node_does_not_use_the_socket_or_the_store_of_the_first(tmp_pat
             assert client.node()["issues"] == []
 
 
+# ---- two nodes with the same name
+
+
+def same_name(drain: str = "0s") -> str:
+    server = f'[server]\nlisten = "127.0.0.1:0"\ndrain = "{drain}"'
+    return f'[node]\nname = "validator-7"\n{server}\n[[services]]\nid = "fixed"\nstatus = "Up"\n'
+
+
+SOCKET_OF_NAME = "state/nodes/validator-7/control.sock"
+
+
+@contextmanager
+def two_configurations(folder: Path, drain: str = "0s") -> Iterator[tuple[Agent, dict[str, Any]]]:
+    """A node that runs with a.toml, and beside it b.toml, which has the same name."""
+    for name in ("a.toml", "b.toml"):
+        (folder / name).write_text(same_name(drain))
+    environ = {"STATE_DIRECTORY": str(folder / "state")}
+    with Agent(folder, "--config", "a.toml", environ=environ) as agent:
+        agent.wait_for_log("control socket: ")
+        yield agent, environ
+
+
+CHANGES = [
+    ["drain"],
+    ["drain", "--undo"],
+    ["reload"],
+    ["maintain", "--for", "1h"],
+    ["issue", "disk"],
+    ["note", "x"],
+    ["ack", "fixed"],
+    ["register", "a", "--ttl", "60s"],
+    ["deregister", "a"],
+    ["beat", "a", "down"],
+]
+
+
+def test_a_command_does_not_act_on_a_node_with_another_configuration(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "link.toml").symlink_to(tmp_path / "a.toml")
+    with two_configurations(tmp_path) as (agent, environ), ControlClient(tmp_path / SOCKET_OF_NAME) as client:
+        before = client.node()
+        assert before["config_file"] == str(tmp_path / "a.toml")
+        assert before["process_id"] == agent.process.pid
+        for command in CHANGES:
+            ended = commands.svcnode(*command, "--config", "b.toml", folder=tmp_path, **environ)
+            assert (ended.returncode, ended.stdout) == (1, ""), command
+            assert str(tmp_path / "a.toml") in ended.stderr
+        assert client.node() == before
+        for same in (["--config", "other/../a.toml"], ["--config", "other/link.toml"], ["--socket", SOCKET_OF_NAME]):
+            assert commands.svcnode("drain", *same, folder=tmp_path, **environ).returncode == 0, same
+            assert client.node()["draining"]
+            assert commands.svcnode("drain", "--undo", *same, folder=tmp_path, **environ).returncode == 0
+        variables = {**environ, "SVCNODE_CONFIG": "b.toml"}
+        assert commands.svcnode("drain", folder=tmp_path, **variables).returncode == 1
+
+
+def test_a_second_node_of_a_name_does_not_start_and_leaves_the_first_alone(tmp_path: Path) -> None:
+    with two_configurations(tmp_path) as (first, environ):
+        with Agent(tmp_path, "--config", "b.toml", environ=environ) as second:
+            assert second.wait_for_exit() == 1
+            (failed,) = second.events("listen_failed")
+        assert all(text in failed["message"] for text in ("validator-7", str(first.process.pid), "a.toml"))
+        assert first.health() == 200
+        with (
+            Agent(tmp_path, "--config", "b.toml", "--name", "validator-8", environ=environ) as other,
+            ControlClient(tmp_path / SOCKET_OF_NAME.replace("7", "8")) as client,
+        ):
+            other.wait_for_log("control socket: ")
+            assert client.node()["config_file"] == str(tmp_path / "b.toml")
+
+
+def test_a_node_waits_for_the_one_before_it_that_is_stopping(tmp_path: Path) -> None:
+    with two_configurations(tmp_path, drain="2s") as (first, environ):
+        first.signal(signal.SIGTERM)
+        first.wait_for_log("draining for")
+        with Agent(tmp_path, "--config", "b.toml", environ=environ) as second:
+            second.wait_for_log("control socket: ")
+            assert first.wait_for_exit() == 0
+            with ControlClient(tmp_path / SOCKET_OF_NAME) as client:
+                assert client.node()["process_id"] == second.process.pid
+
+
+def test_a_reload_does_not_take_the_name_of_another_node(tmp_path: Path) -> None:
+    with two_configurations(tmp_path) as (_, environ):
+        text = same_name().replace("validator-7", "validator-8")
+        with Agent(tmp_path, config=text, environ=environ) as agent:
+            agent.wait_for_log("control socket: ")
+            agent.reload(same_name())
+            agent.wait_for_event("reload_failed")
+            with ControlClient(tmp_path / SOCKET_OF_NAME.replace("7", "8")) as client:
+                assert client.node()["node_name"] == "validator-8"
+
+
 def test_without_a_free_path_for_the_default_socket_the_node_serves_what_is_stored(tmp_path: Path) -> None:
     environ = {"STATE_DIRECTORY": str(tmp_path / "s")}
     text = '[node]\nname = "n"\n[server]\nlisten = "127.0.0.1:0"\n[[services]]\nid = "fixed"\nstatus = "Up"\n'

@@ -82,6 +82,11 @@ RUN_BY = [
         r"make run PYTHON=\S+",
         "tests/integration/test_make.py::test_make_run_installs_only_what_runs_and_make_setup_the_rest",
     ),
+    Elsewhere(
+        INSTALL,
+        r"make run SVCNODE_SERVER_LISTEN=\S+ SVCNODE_NODE_NAME=\S+",
+        "tests/integration/test_make.py::test_a_second_node_runs_beside_the_first_with_another_name_and_address",
+    ),
     Elsewhere(INSTALL, "man -l .*", "tests/integration/test_man_pages.py::test_the_formatters_have_no_warnings"),
     Elsewhere(INSTALL, "make deb", "tests/deploy/test_deb.py::package"),
     Elsewhere(INSTALL, r"apt install \./dist/\S+\.deb", "tests/deploy/test_deb.py::install"),

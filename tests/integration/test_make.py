@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -12,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes import run_command
+from svcnode.control import ControlClient
+from tests.support.ports import free_port
+from tests.support.processes import Agent, run_command
 
 pytestmark = pytest.mark.wide
 
@@ -139,3 +143,23 @@ def test_with_a_port_in_use_make_run_names_both_ways_out(tmp_path: Path) -> None
     assert "stop the other process" in printed
     assert "SVCNODE_SERVER_LISTEN" in printed
     assert "Traceback" not in printed
+
+
+def test_a_second_node_runs_beside_the_first_with_another_name_and_address(tmp_path: Path) -> None:
+    variables = [f"SVCNODE_SERVER_LISTEN=127.0.0.1:{free_port()}", "SVCNODE_NODE_NAME=second"]
+    state = {"XDG_STATE_HOME": str(tmp_path)}  # a short path, which a socket can have
+    with Agent(tmp_path, "--listen", "127.0.0.1:0", environ=state) as first:
+        first.wait_for_log("control socket: ")
+        refused = run_command([*MAKE, variables[0]], ROOT, **state)
+        assert refused.returncode == 2
+        assert "SVCNODE_NODE_NAME" in refused.stderr
+        environ = {"PATH": os.environ["PATH"], **state}
+        command = [*MAKE, *variables]
+        with subprocess.Popen(command, cwd=ROOT, env=environ, stderr=subprocess.PIPE, text=True) as second:
+            assert second.stderr is not None
+            lines = iter(second.stderr.readline, "")
+            started = json.loads(next(line for line in lines if '"control_socket"' in line))
+            with ControlClient(started["path"]) as client:
+                node = client.node()
+            os.kill(node["process_id"], signal.SIGKILL)
+    assert node["node_name"] == "second"

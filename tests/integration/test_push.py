@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +13,7 @@ from urllib.parse import quote
 import pytest
 
 from svcnode.control import ControlClient
+from svcnode.node.definition import MAX_PUSH_BYTES
 from tests.support.processes import DEADLINE_S, Agent
 
 if TYPE_CHECKING:
@@ -167,6 +170,37 @@ def test_scripts_for_healthchecks_io_work_with_another_url(agent: Agent, tmp_pat
     agent.wait_until(lambda: agent.request("/details/by-get").json["reason"].startswith(reason))
     if "RID" in script:
         agent.wait_until(lambda: agent.request("/details/by-get").json["recent_checks"][0]["duration_ms"] > 0)
+
+
+PAGES = ["report", "probes/host", "coming-from/gatus", "coming-from/uptime-kuma"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_first_push_of_a_page_makes_a_new_service_up(tmp_path: Path, page: str) -> None:
+    text = (Path(__file__).parents[2] / "docs" / f"{page}.md").read_text()
+    [command] = re.findall(r"right after you have added [^`]*(?:`[^`]*`[^`]*)*?`(curl [^`]*)`", text)
+    with push_agent(tmp_path, SERVICES) as agent:
+        url = f"http://127.0.0.1:{agent.port}/push/by-get"
+        command = re.sub(r"https?://[^/]*/push/backup", url, command)
+        variables = {"URL": url, "TOKEN": OTHER_TOKEN, "BACKUP_TOKEN": OTHER_TOKEN, "PATH": os.environ["PATH"]}
+        assert agent.statuses()["by-get"] == "Initializing"
+        subprocess.run(["sh", "-c", command], check=True, env=variables)
+        assert agent.statuses()["by-get"] == UP
+
+
+def test_requests_of_uptime_kuma_and_gatus_and_json_mean_what_they_say(agent: Agent) -> None:
+    def sent(*arguments: str, query: str = "") -> tuple[int, str]:
+        code, _ = curl(agent, f"/push/by-get{query}", *arguments, token=OTHER_TOKEN)
+        return code, agent.statuses()["by-get"]
+
+    assert sent("-X", "GET", query="?status=up&msg=OK&ping=") == (204, UP)
+    assert sent("-X", "GET", query="?status=down&msg=disk+full&ping=") == (204, DOWN)
+    assert sent("-d", "status=up") == (204, UP)
+    assert sent(query="?success=false&error=x&duration=10s") == (204, DOWN)
+    assert sent(query="?success=true") == (204, UP)
+    assert sent("--json", '{"status": "down"}') == (204, DOWN)
+    assert sent(query="?status=ok") == (400, DOWN)
+    assert sent("--json", json.dumps({"reason": "x" * MAX_PUSH_BYTES, "status": "up"})) == (400, DOWN)
 
 
 def test_a_reload_changes_the_token_and_without_any_token_there_is_no_such_path(tmp_path: Path) -> None:

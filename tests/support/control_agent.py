@@ -57,7 +57,8 @@ class ControlAgent:
         self.changes: list[Change] = []
         self.node.subscribe(self.changes.append)
         self.resources = Resources(self.node, ControlStore(self.path), define_service)
-        self.api = ControlApi(self.node, self.resources, self._reload)
+        runs_with = {"config_file": None, "listen": ["http://127.0.0.1:8420"]}
+        self.api = ControlApi(self.node, self.resources, self._reload, runs_with=lambda: runs_with)
         self.resources.set_configured(self.configured)
         for service_id, reports in self.configured.items():
             if reports:

@@ -5,21 +5,24 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
+from unittest import mock
 
-from svcnode.agent.control import ControlSocket
+import pytest
+
+from svcnode.agent.control import ControlSocket, in_use_text
 from svcnode.api.spec import Request
 from svcnode.config import load
-from svcnode.control.client import _result, _unreachable
-from svcnode.core.errors import ConfigError, ControlError
+from svcnode.control.client import ControlClient, _result, _unreachable
+from svcnode.control.owner import ConfiguredControlClient
+from svcnode.core.errors import ConfigError, ControlError, ControlUnreachableError
 from svcnode.server.server import HttpServer
 from tests.support.nodes import make_node
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
-
+    from svcnode.control.types import NodeDocument
     from svcnode.node.node_state import NodeState
     from tests.wording.conftest import Snapshot
 
@@ -117,6 +120,7 @@ async def started(folder: Path, config: str = CONFIG) -> ControlSocket:
     node = a_node()
     settings = load(file, {"STATE_DIRECTORY": str(folder), "SVCNODE_NODE_NAME": "validator-7"})
     control = ControlSocket(node, HttpServer(node, ("/svc",)), settings, refused_reload)
+    await control.claim()
     await control.start()
     return control
 
@@ -154,6 +158,24 @@ def test_errors_of_the_clients(tmp_path: Path, snapshot: Snapshot) -> None:
         except ControlError as exc:
             lines.append(str(exc))
     snapshot("errors_of_the_clients", "\n".join(lines))
+
+
+def test_another_node_at_the_socket(tmp_path: Path, snapshot: Snapshot) -> None:
+    owner = cast("NodeDocument", {"node_name": "validator-7", "process_id": 4711, "config_file": "/etc/svcnode/a.toml"})
+    renamed = cast("NodeDocument", {**owner, "node_name": "validator-8", "config_file": None})
+    sharing = '[sharing]\nregistry = "etcd://127.0.0.1"\n'
+    texts = ("", '[control]\nlisten = "unix:/run/c.sock"\n', sharing)
+    settings = []
+    for text in texts:
+        file = tmp_path / "svcnode.toml"
+        file.write_text(f'[node]\nname = "validator-7"\n{text}')
+        settings.append(load(file, {"STATE_DIRECTORY": str(tmp_path)}))
+    lines = [in_use_text(one, each) for each in settings for one in (owner, renamed, None)]
+    client = ConfiguredControlClient("/run/c.sock", tmp_path / "svcnode.toml", timeout="1s")
+    with mock.patch.object(ControlClient, "_send", return_value=owner), pytest.raises(ControlUnreachableError) as other:
+        client.drain()
+    lines.append(str(other.value).replace(str(tmp_path), "DIR"))
+    snapshot("another_node_at_the_socket", "\n".join(lines))
 
 
 def test_log_lines(tmp_path: Path, snapshot: Snapshot, caplog: pytest.LogCaptureFixture) -> None:

@@ -141,6 +141,7 @@ class Agent:
         self._control.set_found(self._fleet.ids)
         with self._signals.installed():
             try:
+                await self._control.claim()
                 bound = self._listeners.open(settings)
                 await self._services.apply(settings.services)
                 self._fleet.apply(settings.fleet)
@@ -278,7 +279,7 @@ class Agent:
         check_sharing_change(old, new)
         self._fleet.check_change(new)
         check_history_move(old, new)
-        self._control.before_reload(new)
+        await self._control.before_reload(new)
         bound = self._listeners.open(new)
         await self._listeners.listen(bound, self._surface.context, self._push_app(new))
         if (new.prefixes, new.cors) != (old.prefixes, old.cors):

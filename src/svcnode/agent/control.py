@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import logging
 import os
+import time
 from collections import ChainMap
 from typing import TYPE_CHECKING, Any
 
 from svcnode.api.app import Mount
+from svcnode.config.settings import node_folder_name
 from svcnode.control.app import ControlApp
-from svcnode.core.errors import ConfigError, ControlError, ListenError
+from svcnode.core.errors import ConfigError, ControlError, ControlUnreachableError, ListenError
 from svcnode.core.text import os_error_text
 from svcnode.server.sockets import bind_private, peer_user, remove_unix_socket
 
@@ -17,15 +21,20 @@ if TYPE_CHECKING:
     import socket
     from collections import Counter
     from collections.abc import Callable, Coroutine, Mapping
+    from pathlib import Path
 
     from svcnode.config import ControlSettings, Settings
     from svcnode.control.push import PushApp
+    from svcnode.control.types import NodeDocument
     from svcnode.node.definition import PushAccess, RegisteredService
     from svcnode.node.node_state import NodeState
     from svcnode.server.server import HttpServer
     from svcnode.sharing.replica import Replica
 
 MAX_BODY_BYTES = 1024 * 1024  # of a request: a report is not refused because its reason is a long traceback
+HANDOVER_S = 10.0  # how long a node that starts waits for one that stops: the default drain, and as long again
+HANDOVER_POLL_S = 0.1
+OWNER_TIMEOUT_S = 1.0  # for the node at the socket to say who it is
 
 log = logging.getLogger("svcnode")
 
@@ -70,15 +79,23 @@ class ControlSocket:
 
     def _apply_to_app(self, settings: Settings) -> None:
         self._app.store_path = None if settings.control is None else settings.control.path
+        self._app.runs_with = {
+            "config_file": None if settings.file is None else str(settings.file.absolute()),
+            "listen": [str(address) for address in settings.listen],
+        }
         self._app.set_configured(ChainMap(_configured(settings), self._found))
 
+    async def claim(self) -> None:
+        """Before anything else that two nodes of one name would share, such as the history: bind the socket.
+
+        A node that is stopping has some time to leave it. Raises `ListenError` if another node has it.
+        """
+        self._socket = await self._bind(self._settings, HANDOVER_S)
+
     async def start(self) -> None:
-        """After the services of the file are applied: bind the socket, and apply what is stored."""
-        control = self._settings.control
-        if control is None:
-            return
-        self._socket = self._bind(control)
-        await self._app.load_stored()
+        """After the services of the file are applied: apply what is stored."""
+        if self._settings.control is not None:
+            await self._app.load_stored()
 
     async def listen(self) -> None:
         """When the node has started: a request may reload it."""
@@ -89,7 +106,7 @@ class ControlSocket:
         path = self._socket.getsockname()
         log.info("control socket: %s", path, extra={"event": "control_socket", "path": path})
 
-    def before_reload(self, new: Settings) -> None:
+    async def before_reload(self, new: Settings) -> None:
         """Before anything of the new settings is applied. Raises `ConfigError` or `ListenError`."""
         old = self._settings.control
         if self._app.is_loaded and new.control is None:
@@ -102,7 +119,7 @@ class ControlSocket:
             return
         if old is None or new.control.listen != old.listen:
             self._remove(self._next_socket)
-            self._next_socket = self._bind(new.control)
+            self._next_socket = await self._bind(new)
         elif new.control.group_id != old.group_id:
             raise ConfigError("to change the group of the control socket, restart the node")
 
@@ -166,22 +183,95 @@ class ControlSocket:
             pointer = json_pointer(*exc.path[len(PATH) :])
             raise ControlError(400, str(exc), pointer=pointer, others=exc.texts[1:]) from exc
 
-    def _bind(self, control: ControlSettings) -> socket.socket | None:
-        try:
-            sock = bind_private(control.listen, control.group_id)
-            sock.listen()  # whoever connects from now on waits until the node has started
-        except OSError as exc:
-            problem = f"cannot listen on the control socket {control.listen}: {os_error_text(exc)}"
-            if not control.is_default:
-                raise ListenError(f"{problem}; set another path with listen in [control]") from exc
-            log.warning("%s; the node cannot be controlled", problem, extra={"event": "control_socket_failed"})
-            return None
-        return sock
+    async def _bind(self, settings: Settings, wait_s: float = 0.0) -> socket.socket | None:
+        """None if there shall be no socket, or if the default path cannot be used."""
+        control, deadline_s, has_waited = settings.control, time.monotonic() + wait_s, False
+        while control is not None:
+            try:
+                return _listening(control)
+            except OSError as exc:
+                if exc.errno != errno.EADDRINUSE or not _is_socket(control.listen):
+                    _continue_without(control, exc)
+                    return None
+                owner = await _owner(control.listen)
+                is_stopping = owner is None or owner["draining"]
+                if not is_stopping or time.monotonic() >= deadline_s:
+                    raise ListenError(f"{_problem(control)}: {in_use_text(owner, settings)}") from exc
+                if not has_waited:
+                    text = "waiting for another node to stop: it has the control socket %s"
+                    log.info(text, control.listen, extra={"event": "control_socket_waiting"})
+                has_waited = True
+            await asyncio.sleep(HANDOVER_POLL_S)
+        return None
 
     def _remove(self, sock: socket.socket | None) -> None:
         if sock is not None:
             remove_unix_socket(sock)
             sock.close()
+
+
+def _listening(control: ControlSettings) -> socket.socket:
+    sock = bind_private(control.listen, control.group_id)
+    sock.listen()  # whoever connects from now on waits until the node has started
+    return sock
+
+
+def _continue_without(control: ControlSettings, exc: OSError) -> None:
+    """The node works without the default socket, but not without one that is configured."""
+    problem = f"{_problem(control)}: {os_error_text(exc)}"
+    if not control.is_default:
+        raise ListenError(f"{problem}; set another path with listen in [control]") from exc
+    log.warning("%s; the node cannot be controlled", problem, extra={"event": "control_socket_failed"})
+
+
+def _problem(control: ControlSettings) -> str:
+    return f"cannot listen on the control socket {control.listen}"
+
+
+# ---- another node at the same path
+
+
+def _is_socket(path: Path) -> bool:
+    """One that is left after an attempt to bind it: a process listens there."""
+    return path.is_socket() and not path.is_symlink()
+
+
+async def _owner(path: Path) -> NodeDocument | None:
+    """The node at the socket; None if it does not say who it is, as while it starts or has just ended."""
+    from svcnode.control.client import AsyncControlClient  # few nodes find another one
+
+    try:
+        async with AsyncControlClient(path, timeout=OWNER_TIMEOUT_S) as client:
+            return await client.node()
+    except (ControlError, ControlUnreachableError):
+        return None
+
+
+def in_use_text(owner: NodeDocument | None, settings: Settings) -> str:
+    """Who has the control socket of these settings, and what to do."""
+    from svcnode.control.owner import owner_text
+
+    if owner is None:
+        who = "another process has it, and does not say which node it is"
+    elif owner["node_name"] == settings.node_name:
+        who = f"another node named {owner_text(owner)} runs on this machine and has it"
+    else:
+        who = f"the node {owner_text(owner)} has it"
+    return f"{who}; {other_path_hint(settings)}, or stop that node"
+
+
+def other_path_hint(settings: Settings) -> str:
+    """How to get a control socket of one's own. Another name also means another history and another control store."""
+    control = settings.control
+    assert control is not None
+    if not control.is_default or control.listen.parent.name != node_folder_name(settings.node_name):
+        return "set another path with listen in [control]"
+    if settings.sharing is not None:
+        return "give each replica on this machine its own state folder, with XDG_STATE_HOME"
+    return "set another name in [node], with --name or with SVCNODE_NODE_NAME"
+
+
+# ---- what the settings say
 
 
 def _definition_settings(settings: Settings) -> tuple[object, ...]:

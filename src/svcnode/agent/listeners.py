@@ -10,9 +10,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from svcnode.api.app import Mount
 from svcnode.core.errors import ListenError
+from svcnode.node.definition import MAX_PUSH_BYTES
 from svcnode.operator import OperatorApp
 from svcnode.operator.auth import OperatorAuth
-from svcnode.server.sockets import bind, bound_address, bound_url, remove_unix_socket, tls_context
+from svcnode.server.sockets import (
+    bind,
+    bound_address,
+    bound_url,
+    listen_error,
+    overlapping,
+    remove_unix_socket,
+    tls_context,
+)
 
 if TYPE_CHECKING:
     import socket
@@ -29,7 +38,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("svcnode")
 
-MAX_PUSH_BYTES = 10 * 1024  # of the body; the rest is not kept
 MAX_PUSH_BODY_BYTES = 1024**3
 
 
@@ -68,7 +76,7 @@ class Listeners:
                 server = self._server_of(address, settings)
                 if self._servers.get(address) is not server or address.scheme == "https":
                     bound = self._sockets.get(address, reusable.get(address.bind_key))
-                    sockets[address] = self._bind(address, addresses[address]) if bound is None else bound.dup()
+                    sockets[address] = self._bind(address, settings, sockets) if bound is None else bound.dup()
         except ListenError:
             for sock in sockets.values():
                 sock.close()
@@ -81,8 +89,18 @@ class Listeners:
         is_public = settings.public is not None and address in settings.public.listen
         return self._public_server if is_public else self._server
 
-    def _bind(self, address: Address, set_by: str | None) -> socket.socket:
-        return self._passed.get(address) or bind(address, set_by)
+    def _bind(self, address: Address, settings: Settings, others: Iterable[Address]) -> socket.socket:
+        """`others`: the addresses that were bound before this one, beside those that the node listens on already."""
+        if (passed := self._passed.get(address)) is not None:
+            return passed
+        other = overlapping(address, [*self._sockets, *others])
+        if other is None:
+            return bind(address, settings.addresses[address])
+        if other in settings.addresses:
+            raise ListenError(f"cannot listen on both {other} and {address}: they overlap; remove one of them")
+        raise ListenError(
+            f"cannot listen on {address}: this node still listens on {other}, which overlaps; restart the node"
+        )
 
     async def listen(self, bound: BoundSockets, context: OperatorContext, push: App | None) -> None:
         """Listen on exactly the addresses of the settings; open connections stay open."""
@@ -92,7 +110,10 @@ class Listeners:
             # The mount is reused: connections of the previous listener get the new access rules too.
             mount = self._mounts.setdefault(address, Mount())
             server = self._server_of(address, bound.settings)
-            await server.listen(sock, bound.tls if address.scheme == "https" else None, mount)
+            try:
+                await server.listen(sock, bound.tls if address.scheme == "https" else None, mount)
+            except OSError as exc:  # another process listens there since it was bound
+                raise listen_error(exc, address, addresses[address]) from exc
             self._sockets[address], self._servers[address] = sock, server
             if server is self._server:
                 urls = [bound_url(sock, address, f"{prefix}/node") for prefix in bound.settings.prefixes]

@@ -231,11 +231,13 @@ def control_client(arguments: argparse.Namespace) -> ControlClient:
     if arguments.socket is not None:
         return ControlClient(arguments.socket, timeout=timeout, by=by)
     from svcnode.config import find_node_file, load_control
+    from svcnode.control.owner import ConfiguredControlClient
 
-    control = load_control(find_node_file(arguments.config), os.environ)
+    file = find_node_file(arguments.config)
+    control = load_control(file, os.environ)
     if control is None:
         raise InvalidValueError("the configuration has no control socket; name the socket of the node with --socket")
-    return ControlClient(control.listen, timeout=timeout, by=by)
+    return ConfiguredControlClient(control.listen, file, timeout=timeout, by=by)
 
 
 def add_override_options(parser: argparse.ArgumentParser) -> None:

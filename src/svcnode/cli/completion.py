@@ -187,15 +187,16 @@ def _configured_ids(config: str | None) -> Iterator[str]:
 
 def _running_ids(config: str | None, socket: str | None) -> Iterator[str]:
     from svcnode.config import load_control
-    from svcnode.control.client import ControlClient
+    from svcnode.control.owner import ConfiguredControlClient
 
-    path = socket or os.environ.get("SVCNODE_CONTROL")
+    path, file = socket or os.environ.get("SVCNODE_CONTROL"), None
     if path is None:
-        control = load_control(_config_file(config), os.environ)
+        file = _config_file(config)
+        control = load_control(file, os.environ)
         if control is None:
             return
         path = str(control.listen)
-    with ControlClient(path, timeout=NODE_TIMEOUT_S) as client:
+    with ConfiguredControlClient(path, file, timeout=NODE_TIMEOUT_S) as client:
         yield from (service["id"] for service in client.services())
 
 

@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import UTC
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
@@ -304,11 +305,9 @@ def _listen_addresses(server: ServerTable, source: Source) -> tuple[tuple[Addres
     has_tls = "tls" in server
     listen = _addresses(server, ("server", "listen"), source, has_tls=has_tls)
     operator_listen = _addresses(server, ("server", "operator_listen"), source, has_tls=has_tls)
-    if server.is_right("listen", "operator_listen") and not _are_distinct((*listen, *operator_listen)):
-        source.report(
-            ("server", "operator_listen"),
-            "listen has this address already; remove operator_listen to serve both there",
-        )
+    if server.is_right("listen", "operator_listen") and (pair := _overlapping((*listen, *operator_listen))):
+        same = "listen has this address already; remove operator_listen to serve both there"
+        source.report(("server", "operator_listen"), _overlap_text(pair, same))
     return listen, operator_listen
 
 
@@ -316,17 +315,23 @@ def _addresses(table: Table, path: tuple[str, str], source: Source, *, has_tls: 
     _, key = path
     with source.reporting(*path):
         addresses = tuple(parse_address(text, has_tls=has_tls) for text in getattr(table, key) or ())
-        if not _are_distinct(addresses):
-            raise InvalidValueError("the same address is there twice; remove one of them")
+        if pair := _overlapping(addresses):
+            raise InvalidValueError(_overlap_text(pair, "the same address is there twice; remove one of them"))
         return addresses
     table.wrong.add(key)
     return ()
 
 
-def _are_distinct(addresses: Sequence[Address]) -> bool:
-    # Port 0 is a random port: the same host may be given twice with different schemes.
-    keys = [address.bind_key if address.port or address.path else address for address in addresses]
-    return len(set(keys)) == len(keys)
+def _overlapping(addresses: Sequence[Address]) -> tuple[Address, Address] | None:
+    return next(((one, other) for one, other in combinations(addresses, 2) if one.overlaps(other)), None)
+
+
+def _overlap_text(pair: tuple[Address, Address], same: str) -> str:
+    one, other = pair
+    if one.bind_key == other.bind_key:
+        return same
+    every = f"{one} and {other} overlap: one of them means all addresses of this machine"
+    return f"{every}; remove one of them, or set another port"
 
 
 def _uses_tls(addresses: Iterable[Address]) -> bool:
@@ -368,10 +373,9 @@ def _public(tables: Tables, others: tuple[Address, ...]) -> PublicSettings | Non
 
     public, server, source = tables.get(PublicTable), tables.get(ServerTable), tables.source
     listen = _addresses(public, ("public", "listen"), source, has_tls="tls" in server)
-    if server.is_right("listen", "operator_listen") and not _are_distinct((*others, *listen)):
-        source.report(
-            ("public", "listen"), "[server] has this address already; choose another, or set path instead of listen"
-        )
+    if server.is_right("listen", "operator_listen") and (pair := _overlapping((*others, *listen))):
+        same = "[server] has this address already; choose another, or set path instead of listen"
+        source.report(("public", "listen"), _overlap_text(pair, same))
     return public_from(public, listen, source, server.prefix, RESERVED_SEGMENTS)
 
 

@@ -8,6 +8,7 @@ a document; with `If-Match`, a change is made only at that revision. An error is
 from __future__ import annotations
 
 import logging
+import os
 import re
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -73,8 +74,12 @@ class ControlApi:
         resources: Resources,
         reload: Callable[[], Awaitable[str]],
         work: WorkClient | None = None,
+        *,
+        runs_with: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
+        """`runs_with` says which configuration the node runs with: its fields are those of the document of the node."""
         self._node = node
+        self._runs_with = runs_with
         self.resources = resources
         self._reload = reload
         self._work = work
@@ -104,6 +109,8 @@ class ControlApi:
             {
                 "node_name": self._node.identity.node_name,
                 "node_version": self._node.identity.node_version,
+                "process_id": os.getpid(),
+                **self._runs_with(),
                 "health": self._node.health.value,
                 "draining": condition.draining,
                 "issues": list(condition.issues),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
@@ -37,6 +37,7 @@ class ControlApp:
         self._work = work
         self.on_registration: Callable[[], None] = lambda: None  # after services were registered, replaced or removed
         self.store_path: Path | None = None  # of the settings; set before anything is loaded
+        self.runs_with: Mapping[str, Any] = {}  # the file and the addresses of the settings, as `GET /v1` shows them
         self._configured: Mapping[str, bool] = {}
         self._is_stopping = False
         self._api: ControlApi | None = None
@@ -113,7 +114,7 @@ class ControlApp:
         if self._is_stopping:
             resources.stop()
         await resources.start()
-        return ControlApi(self._node, resources, self._reload_whole, self._work)
+        return ControlApi(self._node, resources, self._reload_whole, self._work, runs_with=lambda: self.runs_with)
 
     async def _reload_whole(self) -> str:
         """A client that disconnects does not end a reload halfway."""

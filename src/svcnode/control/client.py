@@ -55,7 +55,7 @@ _COUNTS = frozenset({"rise", "fall", "observers"})  # the options whose numbers 
 _END_OF_HEAD = b"\r\n\r\n"
 
 
-class _ControlRequest(NamedTuple, Generic[D]):
+class ControlRequest(NamedTuple, Generic[D]):
     """A request whose response is a document of the type D."""
 
     method: str
@@ -79,9 +79,9 @@ class _ControlRequest(NamedTuple, Generic[D]):
         return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-_NODE: _ControlRequest[NodeDocument] = _ControlRequest("GET", "/v1")
-_SERVICES: _ControlRequest[dict[str, list[ServiceDocument]]] = _ControlRequest("GET", "/v1/services")
-_RELOAD: _ControlRequest[dict[str, str]] = _ControlRequest("PUT", "/v1/reload")
+NODE: ControlRequest[NodeDocument] = ControlRequest("GET", "/v1")
+_SERVICES: ControlRequest[dict[str, list[ServiceDocument]]] = ControlRequest("GET", "/v1/services")
+_RELOAD: ControlRequest[dict[str, str]] = ControlRequest("PUT", "/v1/reload")
 
 
 class _Head(NamedTuple):
@@ -119,32 +119,32 @@ def _service(service_id: str, child: str = "") -> str:
     return f"/v1/services/{quote(service_id, safe='', errors='surrogatepass')}{child}"
 
 
-def _get_service(service_id: str) -> _ControlRequest[ServiceDocument]:
-    return _ControlRequest("GET", _service(service_id))
+def _get_service(service_id: str) -> ControlRequest[ServiceDocument]:
+    return ControlRequest("GET", _service(service_id))
 
 
-def _deregister(service_id: str, revision: int | None, reason: object) -> _ControlRequest[object]:
-    return _ControlRequest("DELETE", _service(service_id), revision=revision, reason=safe_reason(reason))
+def _deregister(service_id: str, revision: int | None, reason: object) -> ControlRequest[object]:
+    return ControlRequest("DELETE", _service(service_id), revision=revision, reason=safe_reason(reason))
 
 
-_DRAINED: _ControlRequest[DrainDocument] = _ControlRequest("GET", "/v1/drain")
+_DRAINED: ControlRequest[DrainDocument] = ControlRequest("GET", "/v1/drain")
 
 
-def _drain(reason: object) -> _ControlRequest[object]:
-    return _ControlRequest("PUT", "/v1/drain", _reason(reason))
+def _drain(reason: object) -> ControlRequest[object]:
+    return ControlRequest("PUT", "/v1/drain", _reason(reason))
 
 
-def _undrain(reason: object) -> _ControlRequest[object]:
-    return _ControlRequest("DELETE", "/v1/drain", reason=safe_reason(reason))
+def _undrain(reason: object) -> ControlRequest[object]:
+    return ControlRequest("DELETE", "/v1/drain", reason=safe_reason(reason))
 
 
-def _beat(service_id: str, status: str, reason: object, code: str | None) -> _ControlRequest[object]:
+def _beat(service_id: str, status: str, reason: object, code: str | None) -> ControlRequest[object]:
     value = {
         "status": _plain(status).lower(),
         "reason": safe_reason(reason),
         "code": None if code is None else _plain(code),
     }
-    return _ControlRequest("PUT", _service(service_id, "/status"), {key: text for key, text in value.items() if text})
+    return ControlRequest("PUT", _service(service_id, "/status"), {key: text for key, text in value.items() if text})
 
 
 def _plain(text: object) -> str:
@@ -152,11 +152,11 @@ def _plain(text: object) -> str:
     return safe_reason(text.value if isinstance(text, Enum) else text)
 
 
-def _issue(method: str, name: str, reason: object = "") -> _ControlRequest[IssueDocument]:
+def _issue(method: str, name: str, reason: object = "") -> ControlRequest[IssueDocument]:
     path = f"/v1/issues/{quote(name, safe='')}"
     if method == "DELETE":
-        return _ControlRequest(method, path, reason=safe_reason(reason))
-    return _ControlRequest(method, path, _reason(reason))
+        return ControlRequest(method, path, reason=safe_reason(reason))
+    return ControlRequest(method, path, _reason(reason))
 
 
 def _reason(reason: object) -> dict[str, str] | None:
@@ -166,35 +166,35 @@ def _reason(reason: object) -> dict[str, str] | None:
 
 def _maintenance(
     method: str, service_id: str | None, value: Mapping[str, str] | None = None
-) -> _ControlRequest[MaintenanceDocument]:
+) -> ControlRequest[MaintenanceDocument]:
     path = "/v1/maintenance" if service_id is None else _service(service_id, "/maintenance")
-    return _ControlRequest(method, path, None if value is None else {key: text for key, text in value.items() if text})
+    return ControlRequest(method, path, None if value is None else {key: text for key, text in value.items() if text})
 
 
-def _end_maintenance(service_id: str | None, reason: object) -> _ControlRequest[MaintenanceDocument]:
+def _end_maintenance(service_id: str | None, reason: object) -> ControlRequest[MaintenanceDocument]:
     return _maintenance("DELETE", service_id)._replace(reason=safe_reason(reason))
 
 
 def _maintain(
     service_id: str | None, duration: Duration, by: str, reason: object
-) -> _ControlRequest[MaintenanceDocument]:
+) -> ControlRequest[MaintenanceDocument]:
     return _maintenance("PUT", service_id, {"duration": _text(duration), "by": by, "reason": safe_reason(reason)})
 
 
 def _planned_maintenance(
     method: str, service_id: str | None, value: Mapping[str, str] | None = None
-) -> _ControlRequest[PlannedMaintenanceDocument]:
+) -> ControlRequest[PlannedMaintenanceDocument]:
     path = "/v1/planned_maintenance" if service_id is None else _service(service_id, "/planned_maintenance")
-    return _ControlRequest(method, path, value)
+    return ControlRequest(method, path, value)
 
 
-def _cancel_maintenance(service_id: str | None, reason: object) -> _ControlRequest[PlannedMaintenanceDocument]:
+def _cancel_maintenance(service_id: str | None, reason: object) -> ControlRequest[PlannedMaintenanceDocument]:
     return _planned_maintenance("DELETE", service_id)._replace(reason=safe_reason(reason))
 
 
 def _plan_maintenance(
     service_id: str | None, begin: datetime | str, end: datetime | str, by: str, reason: object
-) -> _ControlRequest[PlannedMaintenanceDocument]:
+) -> ControlRequest[PlannedMaintenanceDocument]:
     times = {"from": _time_text(begin), "until": _time_text(end)}
     texts = {"by": by, "reason": safe_reason(reason)}
     return _planned_maintenance("PUT", service_id, times | {key: text for key, text in texts.items() if text})
@@ -206,33 +206,33 @@ def _time_text(time: datetime | str) -> str:
 
 def _ack(
     method: str, service_id: str | None, value: Mapping[str, str] | None = None, reason: object = ""
-) -> _ControlRequest[AckDocument]:
+) -> ControlRequest[AckDocument]:
     path = "/v1/ack" if service_id is None else _service(service_id, "/ack")
-    return _ControlRequest(method, path, value, reason=safe_reason(reason))
+    return ControlRequest(method, path, value, reason=safe_reason(reason))
 
 
 def _make_ack(
     service_id: str | None, until: datetime | str | None, by: str, reason: object
-) -> _ControlRequest[AckDocument]:
+) -> ControlRequest[AckDocument]:
     texts = {"until": "" if until is None else _time_text(until), "by": by, "reason": safe_reason(reason)}
     return _ack("PUT", service_id, {key: text for key, text in texts.items() if text})
 
 
-def _note(text: object, service_id: str | None, by: str, name: str) -> _ControlRequest[NoteDocument]:
+def _note(text: object, service_id: str | None, by: str, name: str) -> ControlRequest[NoteDocument]:
     """The name is new, so that a request that is sent again is the same note."""
     value = {"text": safe_reason(text), "service": service_id, "by": by}
     path = f"/v1/notes/{quote(name or os.urandom(8).hex(), safe='')}"
-    return _ControlRequest("PUT", path, {key: part for key, part in value.items() if part})
+    return ControlRequest("PUT", path, {key: part for key, part in value.items() if part})
 
 
-def _register(service_id: str, options: RegisteredOptions, revision: int | None) -> _ControlRequest[ServiceDocument]:
+def _register(service_id: str, options: RegisteredOptions, revision: int | None) -> ControlRequest[ServiceDocument]:
     value = {key: option if key in _COUNTS else _text(option) for key, option in options.items()}
     for key, option in value.items():
         try:
             json.dumps(option)
         except (TypeError, ValueError) as exc:
             raise InvalidValueError(f"{key} cannot be sent, because it is a {type(option).__name__}: {exc}") from exc
-    return _ControlRequest("PUT", _service(service_id), value, revision)
+    return ControlRequest("PUT", _service(service_id), value, revision)
 
 
 def _text(duration: object) -> Any:  # noqa: ANN401  what is not a number is as the program gave it
@@ -276,7 +276,7 @@ class ControlClient:
 
     def node(self) -> NodeDocument:
         """Name, health, issues and number of services of the node."""
-        return self._send(_NODE)
+        return self._send(NODE)
 
     def services(self) -> list[ServiceDocument]:
         return self._send(_SERVICES)["services"]
@@ -409,7 +409,7 @@ class ControlClient:
         """Read the configuration again; returns what has changed."""
         return self._send(_RELOAD)["message"]
 
-    def _send(self, request: _ControlRequest[D]) -> D:
+    def _send(self, request: ControlRequest[D]) -> D:
         deadline_s = time.monotonic() + self._timeout_s
         try:
             return cast("D", _result(*self._exchange(request.encode(self._by), deadline_s)))
@@ -507,7 +507,7 @@ class AsyncControlClient:
             self._streams = None
 
     async def node(self) -> NodeDocument:
-        return await self._send(_NODE)
+        return await self._send(NODE)
 
     async def services(self) -> list[ServiceDocument]:
         return (await self._send(_SERVICES))["services"]
@@ -611,7 +611,7 @@ class AsyncControlClient:
     async def reload(self) -> str:
         return (await self._send(_RELOAD))["message"]
 
-    async def _send(self, request: _ControlRequest[D]) -> D:
+    async def _send(self, request: ControlRequest[D]) -> D:
         if self._process_id != os.getpid() or self._loop is not asyncio.get_running_loop():
             self._start_again()
         try:

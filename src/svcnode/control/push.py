@@ -8,7 +8,8 @@
 
 If the service allows it, GET and HEAD work too. A start and an end with the same UUID in `?rid=` belong to one run.
 
-The body is the reason. Each service has its own token. A request without it is answered as if the path did not exist,
+The body is the reason. Parameters and a body of JSON can also say what has happened, in the words of several tools
+(push_words.py). Each service has its own token. A request without it is answered as if the path did not exist,
 so that a client cannot find out which services there are. Like a report through the control socket, a push is stored
 before its response is sent.
 """
@@ -21,15 +22,16 @@ import re
 import secrets
 from collections import Counter
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
 from svcnode.api.app import authorization_token
 from svcnode.api.spec import NOT_FOUND, Response, error_response, make_response, split_path
 from svcnode.control.changes import ChangeRequest, run_path, status_path
+from svcnode.control.push_words import Report, read_push
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import ControlError
-from svcnode.core.text import MAX_REASON_CHARS, excerpt
+from svcnode.core.text import excerpt
 from svcnode.node.definition import PushAccess
 
 if TYPE_CHECKING:
@@ -93,16 +95,18 @@ class PushApp:
         return ACCEPTED
 
     async def _push(self, service_id: str, signals: list[str | None], request: Request) -> None:
-        text = excerpt(request.body, MAX_REASON_CHARS)
-        if signals == ["log"]:
-            log.info("push to %s: %s", service_id, text, extra={"event": "push_log", "service": service_id})
+        signal, exit_status = _signal(signals)
+        try:
+            report = read_push(request.query, request.body, signal)
+        except ValueError as exc:
+            response = error_response(400, f"Nothing is recorded, because this push is not clear: {exc}")
+            raise _RefusedError(response, "content", str(exc)) from exc
+        if signal == "log":
+            log.info("push to %s: %s", service_id, report.reason, extra={"event": "push_log", "service": service_id})
             return
-        change = self._change_for(service_id, signals, text)
-        if change is None or change.value is None:
-            raise _RefusedError(NOT_FOUND, "path", "there is no such path")
-        change.value.update(_run_id(request))
+        change = _change(service_id, report, exit_status, _run_id(request))
         if not self._limit_of(service_id).take(self._node.now_s()):
-            if change.value.get("status") != "down":
+            if report.status != "down":
                 raise _RefusedError(TOO_MANY, "rate", f"there are more than {RATE_PER_S:g} per second")
             # A failure passes the limit if it is news. So those that pass are at most as many as the successes.
             change = change._replace(unless_down=True)
@@ -131,21 +135,6 @@ class PushApp:
             self._limits[service_id] = RateLimit(now_s)
         return self._limits[service_id]
 
-    def _change_for(self, service_id: str, signals: list[str | None], text: str) -> ChangeRequest | None:
-        match [signal and signal.lower() for signal in signals]:
-            case ["start"]:
-                return ChangeRequest(run_path(service_id), {})
-            case [] | ["0"]:
-                value = _report("up", text)
-            case ["fail"]:
-                value = _report("down", text or "the job has failed")
-            case [str(status)] if _EXIT_STATUS.fullmatch(status):
-                reason = f"exit status {status}: {text}" if text else f"exit status {status}"
-                value = _report("down", reason, ReasonCode.EXIT_STATUS)
-            case _:
-                return None
-        return ChangeRequest(status_path(service_id), value)
-
 
 class RateLimit:
     def __init__(self, now_s: float) -> None:
@@ -166,8 +155,33 @@ class RateLimit:
         return True
 
 
-def _report(status: str, reason: str, code: str = ReasonCode.REPORTED) -> dict[str, Any]:
-    return {"status": status, "reason": reason, "code": str(code)}
+def _signal(signals: list[str | None]) -> tuple[str, str]:
+    """What the path says, as `read_push` takes it, and the exit status of a job that has failed."""
+    match [signal and signal.lower() for signal in signals]:
+        case []:
+            return "", ""
+        case ["0"]:
+            return "up", ""
+        case ["fail"]:
+            return "down", ""
+        case [("start" | "log") as signal]:
+            return signal, ""
+        case [str(status)] if _EXIT_STATUS.fullmatch(status):
+            return "down", status
+        case _:
+            raise _RefusedError(NOT_FOUND, "path", "there is no such path")
+
+
+def _change(service_id: str, report: Report, exit_status: str, run_id: dict[str, str]) -> ChangeRequest:
+    if report.status == "start":
+        return ChangeRequest(run_path(service_id), {**run_id})
+    reason, code = report.reason, report.code or str(ReasonCode.REPORTED)
+    if exit_status:
+        reason = f"exit status {exit_status}: {reason}" if reason else f"exit status {exit_status}"
+        code = report.code or str(ReasonCode.EXIT_STATUS)
+    elif report.status == "down":
+        reason = reason or "the job has failed"
+    return ChangeRequest(status_path(service_id), {"status": report.status, "reason": reason, "code": code, **run_id})
 
 
 def _digest(token: bytes) -> bytes:

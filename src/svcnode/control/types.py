@@ -107,6 +107,9 @@ class IssueDocument(TypedDict):
 class NodeDocument(TypedDict):
     node_name: str
     node_version: str
+    process_id: NotRequired[int]  # an older node does not say this, nor the next two
+    config_file: NotRequired[str | None]  # the absolute path; None: there is no file
+    listen: NotRequired[list[str]]  # the addresses of the interface
     health: Literal[200, 206, 503]
     draining: bool
     issues: list[str]

@@ -52,6 +52,23 @@ class Address(NamedTuple):
         """Two addresses with the same key cannot both be bound, whatever their scheme."""
         return (self.host, self.port, self.path)
 
+    def overlaps(self, other: Address) -> bool:
+        """Whether they cannot both be bound. Names of hosts are not resolved: two names count as two hosts."""
+        if self.path or other.path or self.port != other.port:
+            return self.path == other.path != ""
+        if not self.port:  # a random port, but the same address twice is a mistake
+            return self == other
+        return self.host == other.host or _includes(self.host, other.host) or _includes(other.host, self.host)
+
+
+def _includes(wildcard: str, host: str) -> bool:
+    """0.0.0.0 includes every IPv4 address, and :: every IPv6 address."""
+    try:
+        every, one = ipaddress.ip_address(wildcard), ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return every.is_unspecified and every.version == one.version
+
 
 def parse_address(text: str, *, has_tls: bool) -> Address:
     """A TCP address without a scheme uses TLS if a certificate is configured."""

@@ -19,7 +19,9 @@ def what_text(item: Mapping[str, Any]) -> str:
         # A change of the node says itself what it is, such as a drain.
         return str(item["reason"]) if item["kind"] == "node" else f"{item['kind'].replace('_', ' ')}{reason}"
     if item["health"] is None:
-        return f"unknown{reason}" if item["kind"] == "paused" else "svcnode did not run"
+        if item["kind"] == "started":  # without a stop before
+            reason = ": svcnode was killed, or its machine was switched off"
+        return "svcnode did not run" if item["kind"] == "stopped" else f"unknown{reason}"
     if item["kind"] == "started":
         reason = ": svcnode starts"
     elif item["kind"] == "stood_still":

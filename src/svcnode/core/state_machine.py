@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.model import (
+    MAX_STALE_AFTER_S,
     NO_FAILURES,
     Condition,
     Evidence,
@@ -353,7 +354,10 @@ def with_deadline(policy: Policy, state: ServiceState, wall_offset_s: float) -> 
     assert policy.grace_s is not None
     succeeded_s = _succeeded_at_s(state) + wall_offset_s
     next_run_s = policy.run_times.next_s(math.ceil(succeeded_s))
-    return replace(policy, ttl_s=next_run_s + policy.grace_s - succeeded_s, next_run_s=next_run_s)
+    valid_s = next_run_s + policy.grace_s - succeeded_s
+    if policy.ttl_s is None:  # another replica receives the reports: this one only knows how long they are valid
+        return replace(policy, stale_after_s=min(valid_s, MAX_STALE_AFTER_S), next_run_s=next_run_s)
+    return replace(policy, ttl_s=valid_s, next_run_s=next_run_s)
 
 
 def _succeeded_at_s(state: ServiceState) -> float:

@@ -3,6 +3,7 @@
 records.py     transitions, buckets, resolutions
 aggregator.py  the current minute
 breaks.py      when the process stood still, or the clock was set
+recovery.py    the minutes that a killed process has not written
 backlog.py     records that are not written or not published yet
 writer.py      the thread that writes, and its states
 database.py    the tables, writing and deleting

@@ -43,6 +43,7 @@ from svcnode.history.records import (
     LastStatus,
     OpenMaintenance,
 )
+from svcnode.history.recovery import recover_minutes
 from svcnode.history.timeline import SAYS_STATUS
 from svcnode.net.threads import start_thread
 
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from svcnode.history.backlog import Batch
+    from svcnode.history.backlog import Backlog, Batch
     from svcnode.history.records import ClosedMinute, Resolution, RetentionLimits
 
 T = TypeVar("T")
@@ -278,6 +279,10 @@ class Database:
             if kind == ChangeKind.MAINTENANCE.value:
                 found[service_id] = OpenMaintenance(service_id, at_us / 1e6, reason)
         return list(found.values())
+
+    def recover_minutes(self, backlog: Backlog) -> None:
+        """Add to the backlog what the previous process has not written, because it was killed."""
+        recover_minutes(self._connection, backlog)
 
     def claim(self, node_name: str, former_name: str | None = None) -> None:
         """Record that the file belongs to this node, or raise if it belongs to another one."""

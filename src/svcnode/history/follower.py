@@ -16,6 +16,7 @@ from svcnode.history.errors import CorruptionError, HistoryError, HistoryProblem
 from svcnode.history.migrations import VERSION, migrate
 from svcnode.history.query import HistoryQuery, open_read_only
 from svcnode.history.records import Transition
+from svcnode.history.recovery import recover_minutes
 from svcnode.history.report import OPEN_WITHIN_S, ReportPeriod
 from svcnode.history.timeline import PAUSED, STOPPED, make_timeline_page
 
@@ -47,7 +48,7 @@ class _FollowedFile:
 
 async def read_timeline(path: Path, period: Period) -> TimelinePage:
     """From the file of a node that does not run."""
-    query, end = await _open(path, period.to_s)
+    query, end = await _open(path, period.to_s, Backlog())
     page = await query.page(period, end.last_id, TRANSITIONS_PER_PAGE)
     if page.is_last and end.last_kind != STOPPED and period.to_s - end.last_known_s > OPEN_WITHIN_S:
         page = page._replace(transitions=[*page.transitions, _end_of_records(end)])
@@ -63,7 +64,7 @@ def _end_of_records(end: EndOfFile) -> Transition:
 
 async def read_known_ids(path: Path, ids: Sequence[str]) -> set[str]:
     """Those of the ids that are in the file of a node that does not run."""
-    query, _ = await _open(path, 0.0)
+    query, _ = await _open(path, 0.0, Backlog())
     return await query.known_ids(ids)
 
 
@@ -72,7 +73,8 @@ async def read_report(path: Path, from_s: float, to_s: float, now_s: float) -> t
     from tempfile import TemporaryDirectory  # loaded late: only this needs it
 
     with TemporaryDirectory(prefix="svcnode-") as folder:
-        query, end = await _open(_in_current_format(path, Path(folder)), now_s)
+        current = _in_current_format(path, Path(folder))
+        query, end = await _open(current, now_s, _recovered_minutes(current))
         report = await query.report(ReportPeriod.around(from_s, to_s, now_s), end.pruned_to)
     return report, end.node_name or ""
 
@@ -93,8 +95,18 @@ def _in_current_format(path: Path, folder: Path) -> Path:
     return path
 
 
-async def _open(path: Path, now_s: float) -> tuple[HistoryQuery, EndOfFile]:
-    backlog, file = Backlog(), _FollowedFile(path)
+def _recovered_minutes(path: Path) -> Backlog:
+    """In memory: they are written when a node opens the file."""
+    import sqlite3  # loaded late, as above
+
+    backlog = Backlog()
+    with suppress(sqlite3.Error), closing(open_read_only(path)) as connection:
+        recover_minutes(connection, backlog)
+    return backlog
+
+
+async def _open(path: Path, now_s: float, backlog: Backlog) -> tuple[HistoryQuery, EndOfFile]:
+    file = _FollowedFile(path)
     query = HistoryQuery(backlog, MinuteAggregator(now_s, backlog), file)
     end = await query.end_of(path)
     if end is None:

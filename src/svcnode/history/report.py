@@ -230,10 +230,11 @@ class _Outages:
             self.since_s = self.known_to_s = at_s
 
     def end(self, end_s: float, from_s: float, *, is_recovered: bool = False, is_open: bool = False) -> None:
-        if self.begun_s is not None and self.length_s > 0:
-            is_before = self.begun_s < from_s
+        is_before = self.begun_s is not None and self.begun_s < from_s
+        # One that began in the period counts, even if nothing is known of its length.
+        if self.begun_s is not None and (self.length_s > 0 or not is_before):
             begin_s = max(self.begun_s, from_s)
-            self.ended.append(Outage(begin_s, end_s, self.length_s, is_before, is_open, is_recovered))
+            self.ended.append(Outage(begin_s, max(begin_s, end_s), self.length_s, is_before, is_open, is_recovered))
         self.begun_s, self.length_s = None, 0.0
 
 

@@ -345,6 +345,8 @@ class Writer:
             if database.last_sequence:
                 self._expiry_clock.continue_from(database.last_at_s)
                 self.on_last_known(database.last_statuses(), database.open_maintenance())
+            if not self._written_to:  # otherwise the last minutes are those of this process
+                database.recover_minutes(self._backlog)
         self.pruned_to = database.pruned_to
         self.is_readable = self._is_pruning = True
         if is_first:

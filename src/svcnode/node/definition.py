@@ -26,6 +26,8 @@ from svcnode.core.units import Duration, parse_duration_s
 from svcnode.probes import make_probe
 from svcnode.probes.base import Probe
 
+MAX_PUSH_BYTES = 10 * 1024  # of the body of a push; the rest is not kept
+
 
 class ProbeConfig(NamedTuple):
     """How a service is checked. A reload with an equal configuration does not restart the checks."""

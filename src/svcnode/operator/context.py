@@ -30,7 +30,7 @@ T = TypeVar("T")
 CLOCK_STEP_S = 2.0  # smaller differences between the clocks have other causes, such as a leap second
 LAG_SAMPLE_INTERVAL_S = 1.0
 LAG_WINDOW_S = 60.0
-PUSH_REFUSALS = ("method", "path", "rate", "service", "store", "token")  # the causes
+PUSH_REFUSALS = ("content", "method", "path", "rate", "service", "store", "token")  # the causes
 
 
 class ProcessStats:

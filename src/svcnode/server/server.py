@@ -45,6 +45,7 @@ class HttpServer:
     async def listen(self, sock: socket.socket, tls: ssl.SSLContext | None = None, mount: Mount | None = None) -> None:
         """Accept connections on a bound socket. The server owns the socket from now on."""
         mount = mount or Mount()
+        sock.listen(BACKLOG)  # the event loop would close the socket and report nothing if this fails
         if tls is None:
             self._listeners[sock] = await self.state.loop.create_server(
                 lambda: Connection(self.state, mount), sock=sock, backlog=BACKLOG
@@ -99,7 +100,6 @@ class _TlsListener:
         self._sock = sock
         self._tls = tls
         self._retry_timer: asyncio.TimerHandle | None = None
-        sock.listen(BACKLOG)
         sock.setblocking(False)
         self._start_accepting()
 

@@ -17,6 +17,8 @@ from svcnode.net.files import MAX_PEM_BYTES, READ_TIMEOUT_S, read_small_file
 from svcnode.net.threads import call_with_timeout
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from svcnode.core.address import Address
 
 
@@ -25,10 +27,29 @@ def bind(address: Address, set_by: str | None = None) -> socket.socket:
     try:
         return _bind_unix(Path(address.path)) if address.scheme == "unix" else _bind_tcp(address)
     except OSError as exc:
-        problem = _bind_error_text(exc, address, set_by or "--listen or SVCNODE_SERVER_LISTEN")
-        raise ListenError(f"cannot listen on {address}: {problem}") from exc
+        raise listen_error(exc, address, set_by) from exc
     except ValueError as exc:  # for example a label of more than 63 characters
         raise ListenError(f'cannot listen on {address}: invalid host name "{address.host}"') from exc
+
+
+def listen_error(exc: OSError, address: Address, set_by: str | None) -> ListenError:
+    problem = _bind_error_text(exc, address, set_by or "--listen or SVCNODE_SERVER_LISTEN")
+    return ListenError(f"cannot listen on {address}: {problem}")
+
+
+def overlapping(address: Address, others: Iterable[Address]) -> Address | None:
+    """The first one that leaves no room for this address. `bind` does not notice it, only the second that listens."""
+    resolved = _resolved(address)
+    return next((other for other in others if resolved.port and resolved.overlaps(_resolved(other))), None)
+
+
+def _resolved(address: Address) -> Address:
+    if address.scheme == "unix":
+        return address
+    try:
+        return address._replace(host=_resolve(address)[1][0])
+    except (OSError, ValueError):  # `bind` reports it
+        return address
 
 
 def is_bound_to(sock: socket.socket, address: Address) -> bool:

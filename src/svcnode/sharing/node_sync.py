@@ -241,6 +241,7 @@ class NodeSync:
             if record is None or found is None:
                 continue
             service, before = found
+            self.note_run(record, before)
             state = self.observer.decide(record, before, now_s)
             if state is not None:
                 states[service_id] = state
@@ -254,6 +255,11 @@ class NodeSync:
             self._node.set_decided_states(states)
         for service_id in ids:
             self._publish_newest(service_id, now_s)
+
+    def note_run(self, record: ServiceRecord, state: ServiceState) -> None:
+        """Remember the start of a job: the state that others know does not have it."""
+        if state.job_started_at_s is not None:
+            record.run_started_at_s = state.job_started_at_s
 
     def _publish_newest(self, service_id: str, now_s: float) -> None:
         """A report to this replica is withdrawn if a newer one says something else, so that a replica which starts now

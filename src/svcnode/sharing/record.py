@@ -18,6 +18,7 @@ from svcnode.core.text import MAX_REASON_CHARS, truncate
 from svcnode.sharing.format import replica_of
 from svcnode.sharing.rules import (
     is_outdated,
+    latest_s,
     merged_state,
     renewal_due_at_s,
     report_order,
@@ -124,6 +125,7 @@ class ServiceRecord:
     is_undecided: bool = False  # newer evidence of others may change the status, so it is passed on at once
     reporter: Reporter | None = None  # None: no report is known
     received: dict[str, Received] = field(default_factory=dict)  # the reports to others, by replica or client
+    run_started_at_s: float | None = None  # by what this replica has received
     has_moved: bool = False  # reports have come to more than one place
     heard_since_s: float = -math.inf  # since when no replica is missing that may have received reports
     silence_due_at_s: float = math.inf  # when a report can no longer have been missed
@@ -244,8 +246,19 @@ class Observer(NamedTuple):
     def _note_received(self, record: ServiceRecord, now_s: float) -> None:
         for state in self._others(record):
             known = record.received.get(state.observer)
-            if known is None or known.mod_revision != state.mod_revision:
+            is_same = known is not None and known.mod_revision == state.mod_revision
+            if known is None or not is_same or report_order(state)[0] > known.at_s:  # another report of the same status
                 record.received[state.observer] = Received(state.mod_revision, now_s)
+
+    def is_run_overdue(self, record: ServiceRecord, service: Service, now_s: float) -> bool:
+        """Whether the start of a run was told to this replica, and nobody was told of its end since."""
+        started_at_s, grace_s = record.run_started_at_s, service.policy.grace_s
+        if started_at_s is None or grace_s is None:
+            return False
+        self._note_received(record, now_s)
+        if self.reception.is_lost or now_s < started_at_s + grace_s:
+            return False
+        return all(latest_s(report) < started_at_s for report in self.observed(record, now_s))
 
     def is_outdated(self, record: ServiceRecord, now_s: float) -> bool:
         """Whether the report to this replica contradicts a newer one to another."""
@@ -420,5 +433,5 @@ def _shared_policy(policy: Policy) -> Policy:
 
 @lru_cache(maxsize=256)
 def _registry_policy(policy: Policy, valid_s: float) -> Policy:
-    stale = replace(policy, ttl_s=None, grace_s=None, run_times=None, next_run_s=None, stale_after_s=valid_s)
+    stale = replace(policy, ttl_s=None, next_run_s=None, stale_after_s=valid_s)
     return replace(stale, stale_code=ReasonCode.REGISTRY_LOST)

@@ -165,7 +165,7 @@ def newest_report(reports: Sequence[ObservedState], valid_s: float, now_s: float
         return None
     at_s = report_order(newest)[0]
     if newest.status is Status.UP and at_s > -math.inf:
-        maybe_newer = [each for each in reports if _is_reported_down(each) and _latest_s(each) >= at_s]
+        maybe_newer = [each for each in reports if _is_reported_down(each) and latest_s(each) >= at_s]
         if maybe_newer:
             return _reported(max(maybe_newer, key=report_order), valid_s)
     if newest.status is Status.UP and now_s >= at_s + valid_s:
@@ -180,7 +180,8 @@ def _is_reported_down(report: ObservedState) -> bool:
     return report.status is Status.DOWN and report.code != ReasonCode.TTL_EXPIRED
 
 
-def _latest_s(report: ObservedState) -> float:
+def latest_s(report: ObservedState) -> float:
+    """When it was made, at the latest."""
     return report_order(report)[0] if report.latest_s is None else report.latest_s
 
 

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 
 from svcnode.core.codes import ReasonCode
 from svcnode.core.errors import DuplicateServiceError, SvcnodeError
-from svcnode.core.model import ServiceState, Status
+from svcnode.core.model import ServiceState, Status, Verdict
+from svcnode.core.units import format_limit
 from svcnode.sharing.format import replica_owner, service_document
 from svcnode.sharing.lost import Losses
 from svcnode.sharing.node_sync import NodeSync
@@ -251,6 +252,7 @@ class SharedServices:
         for record in [*self._sync.records.values()]:
             if record.reports_here and (record.reported is None or record.reported.status is not Status.DOWN):
                 self._publish_silence(record, now_s)
+                self._end_run(record, now_s)
         due = [record.id for record in self._sync.records.values() if record.renewal_due_at_s <= now_s]
         await self._in_chunks(due, self._sync.merge)
         self._sync.end_caveat()
@@ -278,6 +280,17 @@ class SharedServices:
         reported_at_s = -math.inf if record.reported is None else evidence_at_s(record.reported)
         if now_s - max(state.since_s, state.registered_at_s, reported_at_s) >= service.policy.ttl_s:
             self._set_reported(record, state)
+
+    def _end_run(self, record: ServiceRecord, now_s: float) -> None:
+        """A run that was started here, while another replica has received the last success, and so applies its ttl."""
+        found = self._node.peek(record.id)
+        if found is None or not is_from_registry(found[0]):
+            return
+        self._sync.note_run(record, found[1])
+        if self._sync.observer.is_run_overdue(record, found[0], now_s):
+            record.run_started_at_s = None
+            reason = f"started, and not ended within the grace of {format_limit(found[0].policy.grace_s or 0.0)}"
+            self._node.report(record.id, Verdict.failed(reason, code=ReasonCode.TTL_EXPIRED))
 
     # ---- for operators; may be called in any thread
 

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from svcnode.agent.listeners import MAX_PUSH_BYTES, Listeners
+from svcnode.agent.listeners import Listeners
 from svcnode.agent.systemd import PassedSockets
 from svcnode.config import Override, Settings, load
 from svcnode.core.errors import ListenError
+from svcnode.node.definition import MAX_PUSH_BYTES
 from svcnode.operator.public import PublicApp
+from svcnode.server.server import HttpServer
 from tests.support.certificates import make_certificate
+from tests.support.nodes import make_node
+from tests.support.ports import free_port
 from tests.support.processes import is_listening
 
 if TYPE_CHECKING:
@@ -87,6 +91,46 @@ def test_if_one_address_cannot_be_bound_none_is(setup: Setup, tmp_path: Path) ->
         with pytest.raises(ListenError):
             setup.listeners.open(listening_on(f"unix:{path}", f"127.0.0.1:{other.getsockname()[1]}"))
         assert not path.exists()
+
+
+def two_names(port: int) -> tuple[str, str]:
+    """Of the same address; the system resolves the second."""
+    return f"127.0.0.1:{port}", f"127.1:{port}"
+
+
+def test_two_names_of_one_address_are_refused_with_both(setup: Setup) -> None:
+    one, other = two_names(free_port())
+    with pytest.raises(ListenError, match=f"{one} .*{other}"):
+        setup.listeners.open(listening_on(one, other))
+    setup.listen(listening_on(one))
+    with pytest.raises(ListenError, match=f"{one} .*{other}"):
+        setup.listeners.open(listening_on(one, other))
+
+
+def test_a_reload_to_an_address_that_overlaps_the_old_one_needs_a_restart(setup: Setup) -> None:
+    one, other = two_names(free_port())
+    setup.listen(listening_on(one))
+    with pytest.raises(ListenError, match="restart"):
+        setup.listeners.open(listening_on(other))
+    assert len(setup.server.listening) == 1
+
+
+def test_an_address_that_another_process_listens_on_since_it_was_bound_is_an_error() -> None:
+    async def listen() -> None:
+        node = make_node()
+        server = HttpServer(node, ("/svc",))
+        listeners = Listeners(server, server, PassedSockets({}))
+        settings = listening_on(f"127.0.0.1:{free_port()}")
+        bound = listeners.open(settings)
+        (sock,) = bound.sockets.values()
+        with sock, socket.socket() as other:
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            other.bind(sock.getsockname())
+            other.listen()
+            with pytest.raises(ListenError):
+                await listeners.listen(bound, CONTEXT, None)
+
+    asyncio.run(listen())
 
 
 def test_a_listener_that_is_still_configured_is_not_touched_and_logged_once(

@@ -196,6 +196,11 @@ def address_of_another_machine(site: Site) -> None:
     site.tables["server"] = 'listen = ["192.0.2.1:8420"]\noperator = false'
 
 
+def two_names_of_one_address(site: Site) -> None:
+    port = free_port()
+    site.tables["server"] = f'listen = ["127.1:{port}", "127.0.0.1:{port}"]'
+
+
 def unix_address_without_a_folder(site: Site) -> None:
     site.tables["server"] = 'listen = "unix:missing/node.sock"'
 
@@ -211,6 +216,14 @@ def token_without_tls(site: Site) -> None:
 
 def running_node(site: Site) -> None:
     site.stack.enter_context(Backend(unresponsive, path=site.folder / "control.sock"))
+
+
+def node_of_another_configuration(site: Site) -> None:
+    other = site.folder / "other.toml"
+    other.touch()
+    fields = {"node_name": "a", "process_id": 4711, "config_file": str(other), "listen": []}
+    response = http_response(200, json.dumps(fields).encode())
+    site.stack.enter_context(HttpBackend(response, path=site.folder / "control.sock"))
 
 
 def long_path_of_the_socket(site: Site) -> None:
@@ -406,10 +419,12 @@ PLANTED: list[tuple[Callable[[Site], None], Code, Level]] = [
     (address_of_another_process, Code.ADDRESS_IN_USE, Level.FAULT),
     (unix_address_of_another_process, Code.ADDRESS_IN_USE, Level.FAULT),
     (address_of_another_machine, Code.ADDRESS_UNAVAILABLE, Level.FAULT),
+    (two_names_of_one_address, Code.ADDRESS_UNAVAILABLE, Level.FAULT),
     (unix_address_without_a_folder, Code.ADDRESS_UNAVAILABLE, Level.FAULT),
     (page_for_nobody, Code.OPERATOR_REFUSED, Level.WARNING),
     (token_without_tls, Code.TOKEN_UNENCRYPTED, Level.WARNING),
     (running_node, Code.NODE_RUNNING, Level.NOTE),
+    (node_of_another_configuration, Code.CONTROL_IN_USE, Level.FAULT),
     (long_path_of_the_socket, Code.CONTROL_PATH_TOO_LONG, Level.FAULT),
     (file_in_place_of_the_socket, Code.CONTROL_NOT_A_SOCKET, Level.FAULT),
     (socket_that_cannot_be_created, Code.CONTROL_UNWRITABLE, Level.FAULT),

@@ -403,6 +403,17 @@ def test_only_the_operator_surface_may_use_tls(file: Path) -> None:
     assert refused_key(file, text.replace("operator_listen", "operator = false\noperator_listen")) == "server.listen"
 
 
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ('listen = "0.0.0.0:9000"\noperator_listen = "127.0.0.1:9000"\n', "server.operator_listen"),
+        ('listen = "[::1]:9000"\n[public]\nservices = ["a"]\nlisten = "[::]:9000"\n', "public.listen"),
+    ],
+)
+def test_an_address_of_all_addresses_overlaps_with_each_of_them(file: Path, text: str, key: str) -> None:
+    assert refused_key(file, f"[server]\n{text}") == key
+
+
 @pytest.mark.parametrize("name", RESERVED_SEGMENTS)
 def test_a_prefix_with_a_path_of_the_operator_surface_needs_operator_false(name: str, file: Path) -> None:
     assert refused_key(file, f'[server]\nprefix = "/{name}"\n') == "server.prefix"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import json
 from base64 import b64encode
 from collections import Counter
 from datetime import UTC, datetime
@@ -20,7 +21,7 @@ from svcnode.control.push import BURST, NOT_STORED, RATE_PER_S, PushApp
 from svcnode.control.service_documents import MAX_RUNS
 from svcnode.control.store import ControlStore, Document
 from svcnode.core.errors import StoreError
-from svcnode.node.definition import PushAccess
+from svcnode.node.definition import MAX_PUSH_BYTES, PushAccess
 from tests.support.control_agent import ControlAgent
 from tests.unit.control.test_resources import DOWN, INITIALIZING, UP, beat, register
 
@@ -226,6 +227,108 @@ def test_a_failure_ends_its_own_run_and_the_number_of_runs_is_bounded(agent: Pus
     assert agent.statuses()["job"] == DOWN, "the first run has not ended"
 
 
+# ---- what a push says, in the words of other tools
+
+SAYS = [
+    # Uptime Kuma
+    ("?status=up&msg=OK&ping=", b"", UP, "reported", "OK"),
+    ("?status=down&msg=disk+full&ping=12", b"", DOWN, "reported", "disk full"),
+    ("?status=DOWN", b"", DOWN, "reported", "the job has failed"),
+    ("?msg=OK&ping=3", b"", UP, "reported", "OK"),
+    # Gatus
+    ("?success=true&error=&duration=10s", b"", UP, "reported", ""),
+    ("?success=false&error=disk%20full", b"", DOWN, "reported", "disk full"),
+    ("?success=false", b'{"error": "disk full"}', DOWN, "reported", "disk full"),
+    ("?error=disk+full", b"", DOWN, "reported", "disk full"),
+    ("", b'{"success": true, "error": null}', UP, "reported", ""),
+    ("", b'{"success": false, "error": "disk full", "job": 7}', DOWN, "reported", "disk full"),
+    ("", b'{"error": "disk full", "job": 7}', DOWN, "reported", "disk full"),
+    # The control socket
+    ("", b'{"status": "up", "reason": "12 GB", "code": "x_done"}', UP, "x_done", "12 GB"),
+    ("", b'{"status": "initializing", "reason": "half"}', INITIALIZING, "reported", "half"),
+    ("", b'{"status": "down", "reason": "disk full", "code": "timeout"}', DOWN, "timeout", "disk full"),
+    ("", b'{"status": "Down", "reason": ["disk", "full"], "code": "?", "job": 7}', DOWN, "other", '["disk","full"]'),
+    ("", '{"status": "down"}'.encode("utf-16"), DOWN, "reported", "the job has failed"),
+    ("", b"{'status': 'down', }", DOWN, "reported", "{'status': 'down', }"),
+    ("", b"{'success': False}", DOWN, "reported", "{'success': False}"),
+    # A form
+    ("", b"status=down&msg=disk+full", DOWN, "reported", "disk full"),
+    ("", b"msg=disk full&success=false\n", DOWN, "reported", "disk full"),
+    # Bad news counts, whatever else there is.
+    ("?status=down&stat=1&success=perhaps&ping=?", b"log", DOWN, "reported", "log"),
+    ("/fail?job=7&msg=disk+full", b"log", DOWN, "reported", "disk full; log"),
+    ("/3?success=false&code=x_disk", b'{"status": "up"}', DOWN, "x_disk", 'exit status 3: {"status": "up"}'),
+    # A log says nothing.
+    ("", b'{"copied": 3, "error": 0}', UP, "reported", '{"copied": 3, "error": 0}'),
+    ("", b"the old status=down", UP, "reported", "the old status=down"),
+    ("/0", b'{"status": "done"}', UP, "reported", '{"status": "done"}'),
+    ("/0", b'{"status": "down"}\n{"status": "up"}', UP, "reported", '{"status": "down"} {"status": "up"}'),
+    ("/0?status=up&create=1", b"x" * MAX_PUSH_BYTES, UP, "reported", "x" * 999 + "…"),
+]
+
+
+@pytest.mark.parametrize(("target", "body", "expected"), [(*row[:2], row[2:]) for row in SAYS])
+def test_a_push_in_the_words_of_another_tool_means_what_it_says(
+    agent: PushAgent, target: str, body: bytes, expected: tuple[str, str, str]
+) -> None:
+    agent.push("/fail" if expected[0] == UP else "")
+    assert agent.push(target, body) == 204
+    assert agent.job == expected
+
+
+@pytest.mark.parametrize(
+    ("target", "body"),
+    [
+        ("?stat=down", b""),
+        ("?x=1", b""),
+        ("?y", b""),
+        ("?status=up&x=1", b""),
+        ("?status=", b""),
+        ("?status=failed", b""),
+        ("?status=true", b""),
+        ("?success=0", b""),
+        ("?code=unheard-of", b""),
+        ("", b'{"status": "failed"}'),
+        ("", b'{"status": null}'),
+        ("", b'{"success": "perhaps"}'),
+        ("", b'{"status": "up", "job": 7}'),
+        ("", b'{"status": "failed", }'),
+        ("", b"status=failed"),
+        ("", b'{"reason": "' + b"x" * MAX_PUSH_BYTES),
+        ("?status=up&status=down", b""),
+        ("?status=up&success=false", b""),
+        ("?success=true&error=disk+full", b""),
+        ("?status=up", b'{"status": "down"}'),
+        ("?status=down", b'{"status": "up"}'),
+        ("", b'{"status": "down"}\n{"status": "up"}'),
+        ("/0?status=down", b""),
+        ("/0", b'{"status": "down"}'),
+        ("/fail?status=up", b""),
+        ("/1?success=true", b""),
+        ("/start?status=down", b""),
+        ("/start?x=1", b""),
+        ("/log?success=false", b""),
+    ],
+)
+def test_a_push_that_is_not_clear_changes_nothing_and_says_what_is_known(
+    agent: PushAgent, target: str, body: bytes
+) -> None:
+    for earlier in ("/fail", "/0"):
+        agent.push(earlier)
+        before = agent.node.state("job")
+        response = agent.respond(f"/push/job{target}", body)
+        assert (response.code, agent.node.state("job")) == (400, before)
+        assert json.loads(response.body)["message"]
+        assert agent.resources.get("services/job/run") is None
+
+
+def test_a_refusal_shows_neither_the_token_nor_any_value(agent: PushAgent, caplog: pytest.LogCaptureFixture) -> None:
+    for query in (f"status={TOKEN}", f"tokn={TOKEN}", f"token={TOKEN}&x={TOKEN}", f"code={TOKEN}"):
+        response = agent.respond(f"/push/job?{query}")
+        assert response.code == 400
+        assert TOKEN not in f"{response.body!r}{caplog.text}"
+
+
 # ---- schedules
 
 
@@ -313,7 +416,7 @@ def test_every_wrong_request_is_compared_once_and_gets_the_same_response(
 
 
 @pytest.mark.parametrize(
-    "query", ["token=a%2Bb%2F0123456789abc", "x=1&token=a+b/0123456789abc", "token=a+b/0123456789abc&y"]
+    "query", ["token=a%2Bb%2F0123456789abc", "rid=1&token=a+b/0123456789abc", "token=a+b/0123456789abc&create"]
 )
 def test_the_token_may_be_in_the_query(agent: PushAgent, query: str) -> None:
     app = PushApp(agent.node, accesses(job="a+b/0123456789abc"), agent._change)
@@ -395,12 +498,13 @@ def test_refused_pushes_are_counted_and_logged_with_their_cause(
     agent.push(token="another-token-of-this-length")
     agent.push(service_id="unknown")
     agent.push("/nonsense")
+    agent.push("?nonsense=1")
     agent.push(service_id="gone")
     while agent.push() == 204:
         pass
-    assert refused == {"token": 2, "path": 1, "service": 1, "rate": 1}
+    assert refused == {"token": 2, "path": 1, "content": 1, "service": 1, "rate": 1}
     logged = [vars(record) for record in caplog.records if vars(record).get("event") == "push_refused"]
-    assert [record["cause"] for record in logged] == ["token", "token", "path", "service", "rate"]
+    assert [record["cause"] for record in logged] == ["token", "token", "path", "content", "service", "rate"]
     assert not any(secret in record["message"] for record in logged for secret in (TOKEN, "another-token"))
 
 

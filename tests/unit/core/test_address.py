@@ -43,6 +43,30 @@ def test_with_a_certificate_an_address_uses_tls_unless_its_scheme_is_http() -> N
 
 
 @pytest.mark.parametrize(
+    ("one", "other", "overlap"),
+    [
+        ("127.0.0.1:8420", "http://127.0.0.1:8420", True),
+        ("127.0.0.1:8420", "0.0.0.0:8420", True),
+        ("[::1]:8420", "[::]:8420", True),
+        ("127.0.0.1:8420", "[::]:8420", False),
+        ("0.0.0.0:8420", "[::]:8420", False),
+        ("127.0.0.1:8420", "127.0.0.2:8420", False),
+        ("127.0.0.1:8420", "0.0.0.0:8421", False),
+        ("127.0.0.1:8420", "localhost:8420", False),
+        ("127.0.0.1:0", "0.0.0.0:0", False),
+        ("127.0.0.1:0", "127.0.0.1:0", True),
+        ("127.0.0.1:0", "https://127.0.0.1:0", False),
+        ("unix:/run/a", "unix:/run/a", True),
+        ("unix:/run/a", "unix:/run/b", False),
+        ("unix:/run/a", "127.0.0.1:0", False),
+    ],
+)
+def test_addresses_that_cannot_both_be_bound_overlap(one: str, other: str, overlap: bool) -> None:
+    addresses = [parse_address(text, has_tls=text.startswith("https:")) for text in (one, other)]
+    assert [first.overlaps(second) for first, second in (addresses, addresses[::-1])] == [overlap, overlap]
+
+
+@pytest.mark.parametrize(
     ("text", "hint"),
     [
         ("8420", '"127.0.0.1:8420"'),

@@ -12,13 +12,17 @@ import pytest
 
 from svcnode.core.model import Maintenance
 from svcnode.history import History
+from svcnode.history.backlog import Backlog
+from svcnode.history.follower import read_report
 from svcnode.history.records import DAYS, HOURS, MINUTES, Stretch
 from svcnode.history.report import Budget, Move, OutageFinder, ReportPeriod, Runs, SubjectReport, Times
 from tests.support.nodes import make_node
 from tests.support.real_time import in_real_time
 from tests.support.virtual_time import VirtualClock
+from tests.unit.history.test_history import eventually
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from svcnode.history.records import Resolution
@@ -38,7 +42,7 @@ class Life:
         self.ran: list[tuple[int, int]] = []  # from, to
         self.registered = set(IDS[:2])
 
-    async def live(self, processes: int) -> None:
+    async def live(self, processes: int, *, kill: bool = False) -> None:
         for _ in range(processes):
             node, handles = self._make_node()
             async with History(node, self.path, wall_clock=self.wall) as history:
@@ -46,8 +50,30 @@ class Life:
                 for _ in range(self.random.randrange(3, 25)):
                     self._act(node, handles)
                     self._pass_time(history)
-                self._stop()
+                if kill:
+                    await self._be_killed(node, handles, history)
+                else:
+                    self._stop()
             self._advance(self.random.randrange(0, 900))
+
+    async def _be_killed(self, node: NodeState, handles: dict[str, Handle], history: History) -> None:
+        """Some minutes are not written any more, but all transitions are. The next process finds a copy of that."""
+        written_to_s = MINUTES.begin_s(self.wall.now_s)
+        await eventually(lambda: not len(history._backlog))
+        history._aggregator._backlog = Backlog()
+        for _ in range(self.random.randrange(5)):
+            self._act(node, handles)
+            self._pass_time(history, [1, 2, 7, 20])
+        if self.random.randrange(2):
+            self._act(node, handles)
+        await eventually(lambda: not len(history._backlog))
+        killed = self.path.with_name(f"killed-{len(self.ran)}.db")
+        with closing(sqlite3.connect(self.path)) as source, closing(sqlite3.connect(killed)) as target:
+            source.backup(target)
+            (last_us,) = target.execute("SELECT max(id) FROM transitions").fetchone()
+        self.path = killed
+        begun_s, _ = self.ran[-1]
+        self.ran[-1] = begun_s, max(begun_s, written_to_s, last_us // 10**6)
 
     async def report(self, from_s: float, to_s: float, later_s: float = 0.0) -> PeriodReport:
         """As asked from the next process, so much later."""
@@ -83,10 +109,10 @@ class Life:
                 handle.up() if number % 2 else handle.down("refused")
         self.registered = set(handles)
 
-    def _pass_time(self, history: History) -> None:
-        if not self.random.randrange(8):
+    def _pass_time(self, history: History, lengths_s: Sequence[int] = (1, 2, 7, 59, 60, 200)) -> None:
+        if not self.random.randrange(8) and 200 in lengths_s:
             self._sleep(self.random.randrange(10, 300), history)
-        for _ in range(self.random.choice([1, 2, 7, 59, 60, 200])):
+        for _ in range(self.random.choice(lengths_s)):
             self._advance(1)
             self._tick(history)
 
@@ -130,6 +156,7 @@ class Oracle:
                 "FROM transitions LEFT JOIN services ON services.number = service ORDER BY transitions.id"
             ).fetchall()
         self.running = {second for begin, end in life.ran for second in range(begin, end)}
+        self.last_moments = {end for begin, end in life.ran if end > begin}  # what is recorded then is known, too
 
     def seconds(self, service_id: str | None, begin: int, end: int) -> list[Second]:
         """Of a service, or of the node."""
@@ -173,18 +200,20 @@ class Oracle:
         begun, length, known_to, is_known = None, 0, 0, False
         for second, one in enumerate(self.seconds(service_id, NOON, end), start=NOON):
             if one.has_end and begun is not None:
-                found.append((begun, known_to, length))
+                found.append((begun, max(begun, known_to), length))
                 begun, length = None, 0
             if one.status == "Down" and not one.is_held and begun is None:
                 begun = second
             is_known = one.status is not None and not one.is_paused
+            if is_known and second in self.last_moments:
+                known_to = second
             if is_known and one.is_running:
                 known_to = second + 1
                 length += begun is not None and not one.is_held and second >= begin
-        result = [(max(a, begin), b, n, a < begin, False) for a, b, n in found if n]
-        if begun is not None and length:
+        result = [(max(a, begin), b, n, a < begin, False) for a, b, n in found if n or a >= begin]
+        if begun is not None and (length or begun >= begin):
             is_open = is_known and end - known_to < 120
-            result.append((max(begun, begin), end if is_open else known_to, length, begun < begin, is_open))
+            result.append((max(begun, begin), end if is_open else max(begun, known_to), length, begun < begin, is_open))
         return result
 
 
@@ -207,6 +236,18 @@ async def test_the_report_equals_a_recomputation_from_the_raw_transitions(tmp_pa
         report = await life.report(from_s, to_s, later_s)
         assert report.period.resolution is resolution
         check(report, Oracle(life))
+
+
+@pytest.mark.parametrize("seed", [*range(5), *(pytest.param(one, marks=pytest.mark.wide) for one in range(5, 60))])
+@in_real_time
+async def test_a_kill_neither_removes_nor_shortens_what_was_recorded(tmp_path: Path, seed: int) -> None:
+    life = Life(tmp_path / "history.db", seed)
+    await life.live(processes=4, kill=True)
+    end_s = life.wall.now_s
+    report, _ = await read_report(life.path, NOON, end_s, end_s)  # before the next start
+    check(report, Oracle(life))
+    for later_s in (0, 7 * 3600, 9 * 86_400):
+        check(await life.report(NOON, end_s, later_s), Oracle(life))
 
 
 def check(report: PeriodReport, oracle: Oracle) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -189,3 +190,20 @@ def test_the_nicknames_of_cron_mean_the_same_times() -> None:
         job.succeed()
         job.set_time(datetime(2026, 3, 2, 13, 10, tzinfo=UTC))
     assert (hourly.status(), daily.status()) == (DOWN, UP)
+
+
+@pytest.mark.parametrize(("schedule", "is_up"), [("0 6 * * *", False), ("0 6 1 * *", True)])
+def test_a_success_that_is_known_from_elsewhere_is_valid_until_the_next_run_and_grace(
+    schedule: str, *, is_up: bool
+) -> None:
+    job = Job(schedule)
+    definition = define("job", probe=job.probe)
+    policy = replace(definition.service.policy, ttl_s=None, stale_after_s=1e5)
+    job.node.add(definition._replace(service=replace(definition.service, policy=policy)))
+    job.set_time(datetime(2026, 1, 1, 6, 40, tzinfo=UTC))
+    job.succeed()
+    next_run_s = datetime(2026, 1, 2, 6, tzinfo=UTC).timestamp()
+    job.set_time(next_run_s + GRACE_S - 1.0)
+    assert job.status() is UP
+    job.set_time(next_run_s + GRACE_S)
+    assert job.status() is (UP if is_up else Status.INITIALIZING)

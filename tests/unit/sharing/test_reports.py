@@ -338,6 +338,69 @@ def test_the_newest_of_two_reports_that_contradict_each_other_counts_at_once(hea
         assert set(heartbeats.statuses().values()) == {status}
 
 
+# ---- jobs
+
+GRACE_S = 10.0
+
+
+def start_jobs(simulation: Simulation, **options: str) -> dict[str, Process]:
+    """Three replicas, at second 30 of a minute."""
+    probe = {"url": "heartbeat:", "grace": f"{GRACE_S:g}s", **options}
+    began_s = simulation.now_s
+    processes = {
+        name: simulation.start(
+            name,
+            {"job": {"probe": probe}},
+            clock_s=1e5 * number,
+            wall_clock=lambda: 6000.0 + 28.0 + simulation.now_s - began_s,
+        )
+        for number, name in enumerate(NAMES)
+    }
+    simulation.run_for(2)
+    return processes
+
+
+def statuses_of(processes: dict[str, Process]) -> set[Status]:
+    return {process.statuses()["job"] for process in processes.values() if process.is_alive}
+
+
+def test_a_success_is_valid_until_the_next_run_on_all_replicas(simulation: Simulation) -> None:
+    processes = start_jobs(simulation, schedule="* * * * *", timezone="UTC")
+    processes["a"].beat("job")
+    simulation.run_for(5)
+    assert statuses_of(processes) == {UP}
+    processes["a"].kill()
+    simulation.run_for(30.0 - 5.0 + GRACE_S - 3.0)
+    assert statuses_of(processes) == {UP}
+    simulation.run_for(5)
+    assert statuses_of(processes) == {INITIALIZING}, "nobody knows whether a has received the next one"
+
+
+def test_a_run_that_does_not_end_is_down_wherever_its_start_was_told(simulation: Simulation) -> None:
+    processes = start_jobs(simulation, period="2m")
+    processes["c"].beat("job")
+    simulation.run_for(3)
+    processes["b"].call(lambda: processes["b"].node.record_start("job", at_s=processes["b"].node.now_s()))
+    simulation.run_for(GRACE_S - 2.0)
+    assert statuses_of(processes) == {UP}
+    simulation.run_for(5)
+    assert statuses_of(processes) == {DOWN}
+    processes["c"].beat("job")
+    simulation.run_for(2)
+    assert statuses_of(processes) == {UP}
+
+
+def test_a_run_that_has_ended_elsewhere_is_not_overdue(simulation: Simulation) -> None:
+    processes = start_jobs(simulation, period="2m")
+    processes["c"].beat("job")
+    simulation.run_for(3)
+    processes["b"].call(lambda: processes["b"].node.record_start("job", at_s=processes["b"].node.now_s()))
+    simulation.run_for(0.05)
+    processes["c"].beat("job")
+    simulation.run_for(2 * GRACE_S)
+    assert statuses_of(processes) == {UP}
+
+
 # ---- a replica was suspended
 
 

@@ -11,12 +11,15 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from svcnode.agent.control import other_path_hint
 from svcnode.cli.inspection.finding import Code, Finding, Level
 from svcnode.cli.inspection.paths import can_create, existing_folder, exists
-from svcnode.core.errors import ListenError
+from svcnode.control.client import ControlClient
+from svcnode.control.owner import owner_text, runs_with
+from svcnode.core.errors import ListenError, SvcnodeError
 from svcnode.core.url import MAX_SOCKET_BYTES
 from svcnode.operator.auth import OperatorAuth, is_local_address
-from svcnode.server.sockets import bind
+from svcnode.server.sockets import bind, overlapping
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from svcnode.cli.inspection.subject import Subject
     from svcnode.config import Settings
     from svcnode.config.keys import KeyPath
+    from svcnode.control.types import NodeDocument
     from svcnode.core.address import Address
 
 OPEN_PATHS = ("/livez", "/readyz", "/openapi.json")  # beside the prefixes
@@ -126,11 +130,16 @@ def access(subject: Subject) -> Iterator[Finding]:
 
 
 def listen_addresses(subject: Subject) -> Iterator[Finding]:
-    is_running = subject.settings.control is not None and is_answered(subject.settings.control.listen)
-    for address in subject.settings.addresses:
+    control = subject.settings.control
+    is_running = control is not None and is_answered(control.listen) and _other_node(subject, control.listen) is None
+    addresses = list(subject.settings.addresses)
+    for index, address in enumerate(addresses):
         path = ("server", "listen") if address in subject.settings.listen else ("server", "operator_listen")
         if address.scheme == "unix":
             yield from _unix_address(subject, Path(address.path), path, is_running=is_running)
+        elif (other := overlapping(address, addresses[:index])) is not None:
+            what = f"{other} and {address} overlap, so the node cannot listen on both"
+            yield subject.finding(Code.ADDRESS_UNAVAILABLE, Level.FAULT, what, "Remove one of them", path)
         elif address.port:
             yield from _tcp_address(subject, address, path, is_running=is_running)
 
@@ -178,6 +187,11 @@ def control_socket(subject: Subject) -> Iterator[Finding]:
         what = f"the path of the control socket is longer than {MAX_SOCKET_BYTES} bytes: {file}"
         fix = 'Set a shorter one, such as "unix:/run/svcnode/control.sock"'
         yield subject.finding(Code.CONTROL_PATH_TOO_LONG, Level.FAULT, what, fix, path)
+    elif is_answered(file) and (other := _other_node(subject, file)) is not None:
+        what = f"a node with another configuration has the control socket {file}: {owner_text(other)}"
+        hint = other_path_hint(subject.settings)
+        key = ("node", "name") if control.is_default else path
+        yield subject.finding(Code.CONTROL_IN_USE, Level.FAULT, what, f"{hint[0].upper()}{hint[1:]}", key)
     elif is_answered(file):
         what = f"a node answers on the control socket {file}"
         fix = "To let it use this configuration: svcnode reload"
@@ -199,6 +213,16 @@ def control_socket(subject: Subject) -> Iterator[Finding]:
         what = f"other users can put a socket of their own in the place of {file}"
         fix = f"Take that permission away: chmod o-w {file.absolute().parent}"
         yield subject.finding(Code.CONTROL_REPLACEABLE, Level.FAULT, what, fix, path)
+
+
+def _other_node(subject: Subject, file: Path) -> NodeDocument | None:
+    """The node on the control socket, if it runs with another configuration than this one."""
+    try:
+        with ControlClient(file, timeout=CONNECT_TIMEOUT_S) as client:
+            owner = client.node()
+    except SvcnodeError:  # it does not say, or not to this user
+        return None
+    return None if runs_with(owner, subject.settings.file) else owner
 
 
 def is_answered(file: Path) -> bool:

@@ -42,6 +42,7 @@ class Code(StrEnum):
     TOKEN_UNENCRYPTED = "token_unencrypted"  # noqa: S105  a token is sent over a network without TLS
     # the control socket
     NODE_RUNNING = "node_running"  # a node answers on the control socket
+    CONTROL_IN_USE = "control_in_use"  # a node with another configuration answers on it
     CONTROL_PATH_TOO_LONG = "control_path_too_long"
     CONTROL_NOT_A_SOCKET = "control_not_a_socket"  # another file is in its place
     CONTROL_UNWRITABLE = "control_unwritable"  # it cannot be created
