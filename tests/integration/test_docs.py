@@ -540,6 +540,15 @@ def notices_a_standstill(node: OperatedNode, command: str) -> bool:
     return ended == [0, 3]
 
 
+def pages_later(node: OperatedNode, command: str) -> bool:
+    """With the answer's configuration, the chat gets the problem at once, and the pager after five minutes."""
+    page = (ROOT / "docs" / "questions.md").read_text().partition("### How do I get paged only")[2]
+    file = node.folder / "pager.toml"
+    file.write_text(re.findall(r"```toml\n(.*?)```", page, re.DOTALL)[0])
+    chat, pager = node.run(f"{command} --config {file}").stdout.splitlines()
+    return "5m" not in chat and "5m" in pager
+
+
 def rotates_the_token(node: OperatedNode, command: str) -> bool:
     before = (node.folder / "etc/svcnode/token").read_text()
     return node.run(command).returncode == 0 and node.details(before) is None and node.details() is not None
@@ -614,6 +623,7 @@ ANSWERS: dict[str, Callable[[OperatedNode, str], bool]] = {
         node.run(command).returncode == 0 and "note" in [item["kind"] for item in node.history()]
     ),
     "How do I get no pages at night?": lambda node, command: "22:00" in node.run(command).stdout,
+    "How do I get paged only if it lasts five minutes?": pages_later,
     "How do I know that alerts would arrive?": lambda node, command: (
         node.run(command).returncode == 0 and "POST" in [request.method for request in node.hook.requests]
     ),
