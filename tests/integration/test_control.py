@@ -647,10 +647,10 @@ def test_a_second_node_does_not_use_the_socket_or_the_store_of_the_first(tmp_pat
 
 def same_name(drain: str = "0s") -> str:
     server = f'[server]\nlisten = "127.0.0.1:0"\ndrain = "{drain}"'
-    return f'[node]\nname = "validator-7"\n{server}\n[[services]]\nid = "fixed"\nstatus = "Up"\n'
+    return f'[node]\nname = "v7"\n{server}\n[[services]]\nid = "fixed"\nstatus = "Up"\n'
 
 
-SOCKET_OF_NAME = "state/nodes/validator-7/control.sock"
+SOCKET_OF_NAME = "s/nodes/v7/control.sock"
 
 
 @contextmanager
@@ -658,7 +658,7 @@ def two_configurations(folder: Path, drain: str = "0s") -> Iterator[tuple[Agent,
     """A node that runs with a.toml, and beside it b.toml, which has the same name."""
     for name in ("a.toml", "b.toml"):
         (folder / name).write_text(same_name(drain))
-    environ = {"STATE_DIRECTORY": str(folder / "state")}
+    environ = {"STATE_DIRECTORY": str(folder / "s")}
     with Agent(folder, "--config", "a.toml", environ=environ) as agent:
         agent.wait_for_log("control socket: ")
         yield agent, environ
@@ -703,10 +703,10 @@ def test_a_second_node_of_a_name_does_not_start_and_leaves_the_first_alone(tmp_p
         with Agent(tmp_path, "--config", "b.toml", environ=environ) as second:
             assert second.wait_for_exit() == 1
             (failed,) = second.events("listen_failed")
-        assert all(text in failed["message"] for text in ("validator-7", str(first.process.pid), "a.toml"))
+        assert all(text in failed["message"] for text in ("v7", str(first.process.pid), "a.toml"))
         assert first.health() == 200
         with (
-            Agent(tmp_path, "--config", "b.toml", "--name", "validator-8", environ=environ) as other,
+            Agent(tmp_path, "--config", "b.toml", "--name", "v8", environ=environ) as other,
             ControlClient(tmp_path / SOCKET_OF_NAME.replace("7", "8")) as client,
         ):
             other.wait_for_log("control socket: ")
@@ -726,13 +726,13 @@ def test_a_node_waits_for_the_one_before_it_that_is_stopping(tmp_path: Path) -> 
 
 def test_a_reload_does_not_take_the_name_of_another_node(tmp_path: Path) -> None:
     with two_configurations(tmp_path) as (_, environ):
-        text = same_name().replace("validator-7", "validator-8")
+        text = same_name().replace("v7", "v8")
         with Agent(tmp_path, config=text, environ=environ) as agent:
             agent.wait_for_log("control socket: ")
             agent.reload(same_name())
             agent.wait_for_event("reload_failed")
             with ControlClient(tmp_path / SOCKET_OF_NAME.replace("7", "8")) as client:
-                assert client.node()["node_name"] == "validator-8"
+                assert client.node()["node_name"] == "v8"
 
 
 def test_without_a_free_path_for_the_default_socket_the_node_serves_what_is_stored(tmp_path: Path) -> None:

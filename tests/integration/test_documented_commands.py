@@ -150,7 +150,7 @@ NOT_RUN = [
     Elsewhere(INSTALL, "kubectl .*", "there is no cluster; tests/integration/test_kubernetes.py checks the manifests"),
     Elsewhere(
         INSTALL + r"|docs/operate\.md",
-        r"systemctl (status|reload) \w+",
+        r"systemctl (status|reload) \w+|systemctl --user .*",
         "systemd does not run in a test; tests/integration/test_systemd.py does what the unit says",
     ),
     Elsewhere(r"docs/probes/messaging\.md", "nats stream add .*", "Debian has no package of this program"),
