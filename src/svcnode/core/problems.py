@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -84,7 +85,7 @@ class GroupCount(NamedTuple):
 def find_problems(troubles: Iterable[Trouble]) -> list[Problem]:
     """All of them. If they cannot be folded any further, there may be more than are shown."""
     found = _with_effects(sorted(troubles, key=_by_time))
-    for key_of in (_same_minute, _same_group, _same_code):
+    for key_of in (_same_minute(), _same_group, _same_code):
         found = _fold(found, key_of)
         if len(found) <= MAX_PROBLEMS:
             break
@@ -131,11 +132,21 @@ def _fold(problems: Sequence[Problem], key_of: Callable[[Problem], Hashable | No
     return folded
 
 
-def _same_minute(problem: Problem) -> Hashable | None:
-    """What somebody has acknowledged, what has effects, and another node are shown alone while there is room."""
-    if problem.effects or problem.first.is_acknowledged or problem.first.down_inside:
-        return None
-    return _same_group(problem), problem.first.began_s // 60
+def _same_minute() -> Callable[[Problem], Hashable | None]:
+    """For problems by time: within a minute of the first one of its kind. What somebody has acknowledged, what has
+    effects, and another node are shown alone while there is room.
+    """
+    first_ages_s: dict[Hashable, float] = {}
+
+    def key_of(problem: Problem) -> Hashable | None:
+        if problem.effects or problem.first.is_acknowledged or problem.first.down_inside:
+            return None
+        alike, age_s = _same_group(problem), problem.first.age_s
+        if first_ages_s.get(alike, math.inf) - age_s >= 60:
+            first_ages_s[alike] = age_s
+        return alike, first_ages_s[alike]
+
+    return key_of
 
 
 def _same_group(problem: Problem) -> Hashable:

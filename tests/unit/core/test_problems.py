@@ -115,8 +115,9 @@ def test_a_cause_that_is_up_again_does_not_hide_its_effect() -> None:
 # ---- folding
 
 
-def test_three_of_a_group_with_the_same_code_and_minute_are_one_problem() -> None:
-    search = [trouble(f"s{number}", 10 * number, group="search") for number in range(3)]
+@pytest.mark.parametrize("began_s", [0, 55])
+def test_three_of_a_group_with_the_same_code_within_a_minute_are_one_problem(began_s: float) -> None:
+    search = [trouble(f"s{number}", began_s + 10 * number, group="search") for number in range(3)]
     assert ids(*search) == [["s0", "s1", "s2"]]
     assert ids(*search[:2]) == [["s0"], ["s1"]]
 
