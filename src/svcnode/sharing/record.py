@@ -278,12 +278,13 @@ class Observer(NamedTuple):
         return None if self._is_replaced(record, reporter.report) else reporter.report
 
     def _is_replaced(self, record: ServiceRecord, report: ObservedState) -> bool:
-        """Whether the process that had received the report publishes a state: then that is from the newest one."""
-        reporter, name = record.reporter, report.observer
-        is_same = (
-            reporter is not None and reporter.report.observer == name and self._instance(name) == reporter.instance
-        )
-        return is_same and self.view.observed(name, record.id) is not None
+        """Whether the process that had received the report is live: then what it publishes is from its newest report,
+        and if it publishes nothing, it has withdrawn this one.
+        """
+        reporter = record.reporter
+        if reporter is None or reporter.report.observer != report.observer:
+            return False
+        return reporter.instance != "" and self._instance(report.observer) == reporter.instance
 
     def _instance(self, replica: str) -> str:
         """Empty if the replica is not live."""

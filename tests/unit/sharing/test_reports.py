@@ -212,6 +212,16 @@ def test_down_that_is_reported_while_etcd_stands_still_stays_down(heartbeats: He
     assert statuses(heartbeats.run(TTL_S)) == {DOWN}
 
 
+@pytest.mark.parametrize("after_s", [0.05, 0.3, 0.8])
+def test_up_right_after_down_at_another_replica_counts_on_all(heartbeats: Heartbeats, after_s: float) -> None:
+    for _ in range(5):
+        heartbeats["b"].report("hb", FAILED)
+        heartbeats.simulation.run_for(after_s)
+        heartbeats["c"].report("hb", READY)
+        heartbeats.simulation.run_for(3)
+        assert set(heartbeats.statuses().values()) == {UP}
+
+
 def test_a_new_reason_of_down_reaches_all(heartbeats: Heartbeats) -> None:
     for reason in ("no disk", "no key"):
         heartbeats["a"].report("hb", FAILED._replace(reason=reason))
